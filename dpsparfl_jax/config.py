@@ -1,0 +1,180 @@
+"""Every setting once: default, bounds, unit and help; derived values are properties.
+
+Sections are frozen and check themselves when made. Command-line flags are generated
+from them (`experiments/flags.py`); the library itself reads no flag.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+from dpsparfl_jax.errors import InputError
+
+
+def opt(
+    default: Any,
+    help: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+    choices: tuple[str, ...] | None = None,
+    paper: str = "",
+) -> Any:
+    """A setting: `low`/`high` are inclusive bounds, `above` a strict lower one.
+
+    `paper` says where the paper states the value; empty means the value is ours.
+    """
+    rule = {"low": low, "high": high, "above": above, "choices": choices}
+    metadata = {"help": help, "paper": paper, **rule}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def describe_rule(field: dataclasses.Field[Any]) -> str:
+    """The bounds of a setting in words, empty if there are none."""
+    rule = field.metadata
+    if rule["choices"]:
+        return "one of " + ", ".join(rule["choices"])
+    parts = [
+        f"{word} {rule[key]:g}"
+        for key, word in (("low", "at least"), ("above", "above"), ("high", "at most"))
+        if rule[key] is not None
+    ]
+    return " and ".join(parts)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Section:
+    """Checks its fields against their declared bounds."""
+
+    def __post_init__(self) -> None:
+        """Refuses the first value that breaks its rule."""
+        for field in dataclasses.fields(self):
+            if "help" in field.metadata:
+                self._check(field)
+
+    def _check(self, field: dataclasses.Field[Any]) -> None:
+        value, rule = getattr(self, field.name), field.metadata
+        if rule["choices"]:
+            good = value in rule["choices"]
+        elif isinstance(value, str | bool):
+            good = True
+        else:
+            good = (
+                math.isfinite(value)
+                and (rule["low"] is None or value >= rule["low"])
+                and (rule["above"] is None or value > rule["above"])
+                and (rule["high"] is None or value <= rule["high"])
+            )
+        if not good:
+            raise InputError(
+                f"{field.name} must be {describe_rule(field)}, but is {value!r}."
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataConfig(Section):
+    """Where images come from."""
+
+    name: str = opt("mnist", "image set: the file <dir>/<name>.npz")
+    dir: str = opt("", "folder that holds the image set")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelConfig(Section):
+    """What is trained."""
+
+    name: str = opt("mnist_cnn", "name of a registered model", paper="Setup")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingConfig(Section):
+    """One client's local training."""
+
+    local_steps: int = opt(60, "local steps tau of a round", low=1, paper="Setup")
+    batch_size: float = opt(8.0, "expected Poisson batch size b", above=0)
+    learning_rate: float = opt(0.002, "client learning rate", above=0, paper="Setup")
+    optimizer: str = opt("sgd", "client optimizer", choices=("sgd", "momentum", "adam"))
+    clip_norm: float = opt(1.0, "clip norm C of an unmasked gradient", above=0)
+    clipping: str = opt(
+        "adjusted",
+        "clip at sqrt(s)*C, at C, or not at all",
+        choices=("adjusted", "unadjusted", "off"),
+        paper="section III",
+    )
+    mask: str = opt(
+        "bernoulli",
+        "each coordinate kept with probability s, or exactly round(s*D) of them",
+        choices=("bernoulli", "fixed_count"),
+        paper="section II",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrivacyConfig(Section):
+    """The Gaussian mechanism of every local step."""
+
+    noise: bool = opt(True, "add noise; off is for orientation, it is not private")
+    noise_multiplier: float = opt(
+        0.6, "noise standard deviation / clip bound", above=0, paper="Setup (MNIST)"
+    )
+    generator: str = opt(
+        "threefry",
+        "hash behind the noise; threefry13 is faster with fewer rounds",
+        choices=("threefry", "threefry13"),
+    )
+    overflow_probability: float = opt(
+        1e-10,
+        "largest probability that one step's Poisson batch exceeds its padded size; "
+        "steps times this belongs to delta",
+        above=0,
+        high=0.01,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PerfConfig(Section):
+    """Speed only: none of this moves a result beyond float rounding."""
+
+    execution: str = opt(
+        "auto",
+        "how tasks are run: map on CPU, chunked elsewhere, unless set",
+        choices=("auto", "map", "vmap", "chunked"),
+    )
+    chunk_size: int = opt(32, "tasks per chunk when chunked", low=1)
+    clipping_method: str = opt(
+        "ghost", "how gradients are clipped", choices=("ghost", "vmap")
+    )
+    padded_sizes: int = opt(
+        6, "padded batch sizes compiled when tasks run one by one", low=1
+    )
+    eval_batch_size: int = opt(250, "test images per evaluation batch", low=1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """One run: all sections and the seed that everything random derives from."""
+
+    data: DataConfig = DataConfig()
+    model: ModelConfig = ModelConfig()
+    training: TrainingConfig = TrainingConfig()
+    privacy: PrivacyConfig = PrivacyConfig()
+    perf: PerfConfig = PerfConfig()
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuses a seed that is not a 64-bit natural number, and unclipped noise."""
+        if not 0 <= self.seed < 2**63:
+            raise InputError(f"seed must be in 0..2^63-1, but is {self.seed!r}.")
+        if self.privacy.noise and self.training.clipping == "off":
+            raise InputError(
+                "noise without clipping protects nothing: set --training.clipping to "
+                "adjusted, or --privacy.noise=false."
+            )
+
+
+SECTIONS = tuple(
+    field.name
+    for field in dataclasses.fields(RunConfig)
+    if dataclasses.is_dataclass(field.type)
+)

@@ -1,0 +1,1 @@
+"""Image sets and how they are dealt to clients (host only)."""

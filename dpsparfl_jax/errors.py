@@ -1,0 +1,8 @@
+"""The one exception a user is meant to read."""
+
+
+class InputError(ValueError):
+    """Bad input: its message is one sentence that says what to do.
+
+    Command-line programs print the message alone and leave with exit code 2.
+    """

@@ -1,0 +1,30 @@
+"""One seed gives named host streams and purpose-tagged device keys.
+
+A random number depends on who draws it and why (seed, round, client, purpose), never
+on the slot a client sits in, on the order of work or on the other runs of a batch.
+This module is host only; `training.keys` folds the same purposes into JAX keys.
+"""
+
+import enum
+import zlib
+
+import numpy as np
+
+
+class Purpose(enum.IntEnum):
+    """What a device key is for; the numbers are part of every recorded result."""
+
+    MODEL_INIT = 0
+    MASK = 1
+    SAMPLING = 2
+    NOISE = 3
+
+
+def host_stream(seed: int, name: str, *index: int) -> np.random.Generator:
+    """Independent NumPy generator for a named use, e.g. `host_stream(7, "fading", t)`.
+
+    The name is hashed with CRC-32, so a stream does not depend on which other streams
+    exist or on the order in which they are made.
+    """
+    tag = zlib.crc32(name.encode("utf-8"))
+    return np.random.default_rng(np.random.SeedSequence([seed, tag, *index]))

@@ -1,0 +1,1 @@
+"""Private, sparse local training of many clients at once (device)."""

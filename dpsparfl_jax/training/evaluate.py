@@ -1,0 +1,77 @@
+"""Accuracy and loss of every run's model on a test set, in batches."""
+
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.training import cohort, layers
+from dpsparfl_jax.training.clipping import example_losses
+from dpsparfl_jax.training.local import check_pixel_statistics, normalise
+from dpsparfl_jax.types import Evaluation, ImageSet, Params
+
+Evaluate = Callable[[Params, ImageSet], Evaluation]
+
+
+def make_evaluate(
+    model: nn.Module,
+    image_shape: tuple[int, ...],
+    *,
+    pixel_mean: tuple[float, ...] = (0.5,),
+    pixel_std: tuple[float, ...] = (0.5,),
+    batch_size: int = 250,
+    execution: str = "auto",
+) -> Evaluate:
+    """Compiled `(params [R, ...], test set) -> Evaluation [R]`."""
+    if batch_size < 1:
+        raise InputError("the evaluation batch size must be at least 1.")
+    check_pixel_statistics(pixel_mean, pixel_std, image_shape[-1])
+    forward = _forward(model, image_shape)
+    execution = cohort.resolve_execution(execution, jax.default_backend())
+
+    def one_run(params: Params, data: ImageSet) -> Evaluation:
+        total = data.labels.shape[0]
+        starts = jnp.arange(0, total, batch_size)
+
+        def one_batch(start: jax.Array) -> tuple[jax.Array, jax.Array]:
+            rows = start + jnp.arange(batch_size)
+            real = rows < total
+            rows = jnp.minimum(rows, total - 1)
+            labels = data.labels[rows]
+            images = normalise(data.images[rows], pixel_mean, pixel_std)
+            logits = forward(params, images)
+            right = real & (jnp.argmax(logits, axis=-1).astype(labels.dtype) == labels)
+            losses = jnp.where(real, example_losses(logits, labels), np.float32(0))
+            return jnp.sum(right, dtype=jnp.int32), jnp.sum(losses)
+
+        right, loss = jax.lax.map(one_batch, starts)
+        return Evaluation(
+            jnp.sum(right, dtype=jnp.int32).astype(jnp.float32) / np.float32(total),
+            jnp.sum(loss) / np.float32(total),
+        )
+
+    def evaluate(params: Params, data: ImageSet) -> Evaluation:
+        if execution == "map":
+            return jax.lax.map(lambda one: one_run(one, data), params)
+        return jax.vmap(one_run, in_axes=(0, None))(params, data)
+
+    return jax.jit(evaluate)
+
+
+def _forward(
+    model: nn.Module, image_shape: tuple[int, ...]
+) -> Callable[[Params, jax.Array], jax.Array]:
+    """The model's forward pass, with opened layers where it has only such."""
+    shapes = jax.eval_shape(
+        model.init, jax.random.key(0), jnp.zeros((1, *image_shape), jnp.float32)
+    )["params"]
+    try:
+        layers.opened_layers(model, shapes, image_shape)
+    except layers.UnsupportedLayer:
+        apply: Any = model.apply
+        return lambda params, images: apply({"params": params}, images)
+    return lambda params, images: layers.run_layers(model, params, images)[0]

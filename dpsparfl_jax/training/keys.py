@@ -1,0 +1,42 @@
+"""Device keys folded from (seed, round, client, purpose)."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpsparfl_jax.rng import Purpose
+
+# Masks and noise hash coordinates with Threefry-2x32 themselves (see `threefry.py`), so
+# the key implementation is fixed rather than taken from the user's JAX settings.
+_IMPLEMENTATION = "threefry2x32"
+
+
+def root_key_words(seeds: ArrayLike) -> NDArray[np.uint32]:
+    """Root keys of runs as plain words (seed >> 32, seed), `[R, 2]`, made on the host.
+
+    This is the layout of `jax.random.key(seed)`, so that a run's root key equals it.
+    """
+    seeds = np.atleast_1d(np.asarray(seeds, np.uint64))
+    low = seeds & np.uint64(0xFFFFFFFF)
+    return np.stack([seeds >> np.uint64(32), low], axis=-1).astype(np.uint32)
+
+
+def task_key(root: jax.Array, round_index: jax.Array, client: jax.Array) -> jax.Array:
+    """Key of one task from the words of its run's root key `[2]`."""
+    key = jax.random.wrap_key_data(root, impl=_IMPLEMENTATION)
+    key = jax.random.fold_in(key, round_index.astype(jnp.uint32))
+    return jax.random.fold_in(key, client.astype(jnp.uint32))
+
+
+def purpose_key(key: jax.Array, purpose: Purpose) -> jax.Array:
+    """Key for one use within a task (mask, sampling, noise)."""
+    return jax.random.fold_in(key, np.uint32(purpose))
+
+
+def init_key(seed: int) -> jax.Array:
+    """Key that initialises the model of the run with this seed."""
+    root = jax.random.wrap_key_data(
+        jnp.asarray(root_key_words(seed)[0]), impl=_IMPLEMENTATION
+    )
+    return purpose_key(root, Purpose.MODEL_INIT)

@@ -1,0 +1,264 @@
+"""One client's round: tau private local steps on its own records.
+
+A step is sample -> masked clipped sum -> noise on the sum -> divide by the expected
+batch -> optimizer; each is a function of its own, and this module joins them.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.rng import Purpose
+from dpsparfl_jax.training import clipping, keys, masks, noise, sampling
+from dpsparfl_jax.types import Array, Diagnostics, ImageSet, LocalResult, Params, Tasks
+
+OptimizerFactory = Callable[[Any], optax.GradientTransformation]
+
+# Optimizers act on noised gradients, so momentum and scaling are post-processing.
+OPTIMIZERS: dict[str, OptimizerFactory] = {
+    "sgd": optax.sgd,
+    "momentum": lambda rate: optax.sgd(rate, momentum=0.9),
+    "adam": optax.adam,
+}
+_ZERO = np.float32(0)
+
+
+class LocalSpec(NamedTuple):
+    """What a compiled program is built around; all else is data."""
+
+    clipped_sum: clipping.ClippedSumFn
+    optimizer: OptimizerFactory
+    steps: int  # tau
+    capacity: int  # largest padded batch
+    padded_sizes: tuple[int, ...]  # ascending; the last one is `capacity`
+    mask_kind: str
+    noise_rounds: int
+    pixel_mean: tuple[float, ...]
+    pixel_std: tuple[float, ...]
+
+
+class ClientRecords(NamedTuple):
+    """One client's part of the image set."""
+
+    indices: Array  # [M] rows of the image set
+    size: Array  # how many of the M are real
+
+
+class _StepTrace(NamedTuple):
+    norms: jax.Array  # [capacity]
+    loss_sum: jax.Array
+    nonfinite: jax.Array
+    sum_norm: jax.Array  # of the clipped sum; measured at the first step only
+
+
+def make_spec(
+    model: nn.Module,
+    params: Params,
+    image_shape: tuple[int, ...],
+    *,
+    steps: int,
+    padded_sizes: tuple[int, ...],
+    method: str = "ghost",
+    optimizer: str = "sgd",
+    mask_kind: str = "bernoulli",
+    generator: str = "threefry",
+    pixel_mean: tuple[float, ...] = (0.5,),
+    pixel_std: tuple[float, ...] = (0.5,),
+) -> LocalSpec:
+    """Checks names and fixes everything static about local training."""
+    if optimizer not in OPTIMIZERS:
+        raise InputError(
+            f"unknown optimizer {optimizer!r}: choose one of {', '.join(OPTIMIZERS)}."
+        )
+    masks.check_kind(mask_kind)
+    if steps < 1:
+        raise InputError("local steps must be at least 1.")
+    check_pixel_statistics(pixel_mean, pixel_std, image_shape[-1])
+    return LocalSpec(
+        clipping.make_clipped_sum(model, params, image_shape, method),
+        OPTIMIZERS[optimizer],
+        steps,
+        padded_sizes[-1],
+        tuple(padded_sizes),
+        mask_kind,
+        noise.generator_rounds(generator),
+        pixel_mean,
+        pixel_std,
+    )
+
+
+def check_pixel_statistics(
+    mean: tuple[float, ...], std: tuple[float, ...], channels: int
+) -> None:
+    """Refuses constants that would turn pixels into nan."""
+    fits = all(len(values) in (1, channels) for values in (mean, std))
+    if not fits or not np.all(np.isfinite(mean)) or not np.all(np.asarray(std) > 0):
+        raise InputError(
+            f"pixel mean and standard deviation must be finite, the latter positive, "
+            f"one value or one for each of the {channels} channels."
+        )
+
+
+def normalise(
+    images: jax.Array, mean: tuple[float, ...], std: tuple[float, ...]
+) -> jax.Array:
+    """uint8 pixels to (pixel / 255 - mean) / std."""
+    scale = np.asarray(1.0 / (255.0 * np.asarray(std)), np.float32)
+    shift = np.asarray(np.asarray(mean) / np.asarray(std), np.float32)
+    pixels = images.astype(jnp.float32)
+    shape = (*pixels.shape[:-1], pixels.shape[-1])
+    return pixels * jnp.broadcast_to(scale, shape) - jnp.broadcast_to(shift, shape)
+
+
+def train_client(
+    spec: LocalSpec,
+    params: Params,
+    data: ImageSet,
+    records: ClientRecords,
+    task: Tasks,
+    key: jax.Array,
+    *,
+    choose_size: bool,
+) -> LocalResult:
+    """Tau private steps from the server's parameters; returns the masked update.
+
+    Paper: Algorithm 1, client side.  `task` is one row (scalars).  With `choose_size`
+    each batch runs in the smallest padded size that holds it, by a branch that only
+    pays when tasks are not vmapped; the result is the same.
+    """
+    mask = masks.draw_mask(
+        spec.mask_kind, keys.purpose_key(key, Purpose.MASK), params, task.keep_rate
+    )
+    batches = sampling.poisson_batches(
+        keys.purpose_key(key, Purpose.SAMPLING),
+        task.inclusion,
+        records.size,
+        steps=spec.steps,
+        table_length=records.indices.shape[0],
+        capacity=spec.capacity,
+    )
+    noise_key = keys.purpose_key(key, Purpose.NOISE)
+    noise_std = jnp.where(
+        task.noise_multiplier > 0, task.noise_multiplier * task.clip_bound, _ZERO
+    )
+    kept = jnp.sum(jnp.stack([jnp.sum(leaf) for leaf in jax.tree.leaves(mask)]))
+    optimizer = spec.optimizer(task.learning_rate)
+
+    def step(carry: Any, inputs: Any) -> tuple[Any, _StepTrace]:
+        local, state = carry
+        index, positions, count = inputs
+        summed = _clipped_sum(
+            spec,
+            local,
+            mask,
+            data,
+            records.indices[positions],
+            count,
+            task.clip_bound,
+            choose_size,
+        )
+        noisy = noise.add_noise(
+            jax.random.fold_in(noise_key, index),
+            summed.total,
+            mask,
+            noise_std,
+            spec.noise_rounds,
+        )
+        gradient = jax.tree.map(lambda g: g / task.batch_size, noisy)
+        updates, state = optimizer.update(gradient, state, local)
+        local = optax.apply_updates(local, updates)
+        real = jnp.arange(summed.norms.size) < count
+        trace = _StepTrace(
+            jnp.where(summed.finite, summed.norms, np.float32(np.inf)),
+            jnp.sum(jnp.where(summed.finite, summed.losses, _ZERO)),
+            jnp.sum(real & ~summed.finite, dtype=jnp.int32),
+            # A pass over all coordinates: once a round is enough.
+            jax.lax.cond(index == 0, optax.tree.norm, _no_norm, summed.total),
+        )
+        return (local, state), trace
+
+    steps = (jnp.arange(spec.steps), batches.positions, batches.counts)
+    (local, _), trace = jax.lax.scan(step, (params, optimizer.init(params)), steps)
+    update = jax.tree.map(
+        lambda new, old, m: jnp.where(m > 0, new - old, _ZERO), local, params, mask
+    )
+    finite = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(update)]
+    diverged = jnp.logical_not(jnp.all(jnp.stack(finite)))
+    update = jax.tree.map(lambda leaf: jnp.where(diverged, _ZERO, leaf), update)
+    diagnostics = _diagnose(trace, batches, task.clip_bound, noise_std, kept, diverged)
+    return LocalResult(update, task.clip_bound, diagnostics)
+
+
+def _no_norm(tree: Params) -> jax.Array:
+    return jnp.zeros((), jnp.float32)
+
+
+def _clipped_sum(
+    spec: LocalSpec,
+    params: Params,
+    mask: Params,
+    data: ImageSet,
+    rows: jax.Array,
+    count: jax.Array,
+    bound: jax.Array,
+    choose_size: bool,
+) -> clipping.ClippedSum:
+    """The clipped sum of the first `count` of these rows of the image set."""
+    width = rows.shape[0]
+
+    def with_size(size: int) -> clipping.ClippedSum:
+        chosen = rows[:size]
+        images = normalise(data.images[chosen], spec.pixel_mean, spec.pixel_std)
+        real = jnp.arange(size) < count
+        summed = spec.clipped_sum(
+            params, mask, images, data.labels[chosen], real, bound
+        )
+        short = (0, width - size)
+        return summed._replace(
+            norms=jnp.pad(summed.norms, short),
+            losses=jnp.pad(summed.losses, short),
+            finite=jnp.pad(summed.finite, short),
+        )
+
+    sizes = sorted({min(size, width) for size in spec.padded_sizes})
+    if not choose_size or len(sizes) == 1:
+        return with_size(sizes[-1])
+    smallest = jnp.searchsorted(np.asarray(sizes, np.int32), count)
+    branches = [lambda size=size: with_size(size) for size in sizes]
+    return jax.lax.switch(smallest, branches)
+
+
+def _diagnose(
+    trace: _StepTrace,
+    batches: sampling.Batches,
+    bound: jax.Array,
+    noise_std: jax.Array,
+    kept: jax.Array,
+    diverged: jax.Array,
+) -> Diagnostics:
+    norms = trace.norms.reshape(-1)  # infinite where there was no usable example
+    used = jnp.sum(jnp.isfinite(norms), dtype=jnp.int32)
+    middle = jnp.sort(norms)[jnp.maximum(used - 1, 0) // 2]
+    divisor = jnp.maximum(used, 1).astype(jnp.float32)
+    clipped = jnp.sum(jnp.isfinite(norms) & (norms > bound), dtype=jnp.int32)
+    return Diagnostics(
+        loss=jnp.sum(trace.loss_sum) / divisor,
+        clipped_fraction=clipped.astype(jnp.float32) / divisor,
+        median_norm=jnp.where(used > 0, middle, _ZERO),
+        gradient_to_noise=jnp.where(
+            noise_std > 0,
+            trace.sum_norm[0] / (noise_std * jnp.sqrt(kept)),
+            np.float32(np.inf),
+        ),
+        examples=jnp.sum(batches.counts, dtype=jnp.int32),
+        overflow=jnp.sum(batches.overflow, dtype=jnp.int32),
+        nonfinite_examples=jnp.sum(trace.nonfinite, dtype=jnp.int32),
+        kept=kept,
+        diverged=diverged,
+    )

@@ -1,0 +1,62 @@
+"""Threefry-2x32 over coordinates, written so that XLA fuses it into its consumer.
+
+Algorithm: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3",
+SC 2011. `jax.random` computes the same function (tests compare bit for bit), but rolls
+its rounds into a loop over whole arrays on CPU; unrolled here, a hash stays in vector
+registers from the counter to the place where it is used, and no array of random bits
+is ever written.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_PARITY = np.uint32(0x1BD11BDA)
+
+
+def _rotate_left(word: jax.Array, distance: int) -> jax.Array:
+    return (word << np.uint32(distance)) | (word >> np.uint32(32 - distance))
+
+
+def hash_counter(
+    key_words: jax.Array, counter: jax.Array, rounds: int = 20
+) -> tuple[jax.Array, jax.Array]:
+    """Two random words for each 32-bit counter under one key.
+
+    Shapes: key_words [2], counter [...] -> [...], [...], all uint32.
+    """
+    schedule = (key_words[0], key_words[1], key_words[0] ^ key_words[1] ^ _PARITY)
+    x0 = jnp.broadcast_to(schedule[0], counter.shape)
+    x1 = counter + schedule[1]
+    for i in range(rounds):
+        x0 = x0 + x1
+        x1 = x0 ^ _rotate_left(x1, _ROTATIONS[i // 4 % 2][i % 4])
+        if i % 4 == 3:
+            injection = i // 4 + 1
+            x0 = x0 + schedule[injection % 3]
+            x1 = x1 + (schedule[(injection + 1) % 3] + np.uint32(injection))
+    return x0, x1
+
+
+def coordinates(shape: tuple[int, ...], offset: int) -> jax.Array:
+    """Row-major coordinate numbers `offset, offset + 1, ...` in `shape`, uint32."""
+    if offset + math.prod(shape) > 2**32:
+        raise ValueError("more than 2**32 coordinates under one key")
+    number = jnp.full(shape, np.uint32(offset))
+    stride = 1
+    for axis in reversed(range(len(shape))):
+        index = jax.lax.broadcasted_iota(jnp.uint32, shape, axis)
+        number = number + index * np.uint32(stride)
+        stride *= shape[axis]
+    return number
+
+
+def leaf_offsets(tree: object) -> object:
+    """Number of the first coordinate of every leaf, as a tree of Python ints."""
+    leaves, structure = jax.tree.flatten(tree)
+    sizes = [math.prod(leaf.shape) for leaf in leaves]
+    starts = [sum(sizes[:i]) for i in range(len(sizes))]
+    return jax.tree.unflatten(structure, starts)

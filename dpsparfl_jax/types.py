@@ -1,0 +1,75 @@
+"""Every value that crosses a stage, in the order in which a round produces them.
+
+Plain named tuples of arrays: NumPy on the host, JAX on the device; JAX treats them as
+pytrees. Axes: R runs, U clients, K tasks, M padded examples, D parameters.
+"""
+
+from typing import Any, NamedTuple
+
+Array = Any  # numpy.ndarray on the host, jax.Array on the device
+Params = Any  # nested dict of arrays, as Flax makes it
+
+
+class ImageSet(NamedTuple):
+    """A labelled image set, stored once on the device and shared by all runs."""
+
+    images: Array  # [n, height, width, channels] uint8
+    labels: Array  # [n] int32
+
+
+class ClientTables(NamedTuple):
+    """Which images each client owns, per run."""
+
+    indices: Array  # [R, U, M] int32 rows of the image set, padded
+    sizes: Array  # [R, U] int32 how many of the M are real
+
+
+class Tasks(NamedTuple):
+    """What a cohort trains in one round: one row a (run, client, round).
+
+    Everything a sweep may vary is data here, so a whole grid shares one program.
+    """
+
+    run: Array  # [K] int32 row of the server parameters
+    client: Array  # [K] int32
+    round: Array  # [K] int32
+    active: Array  # [K] bool, False marks an idle slot
+    keep_rate: Array  # [K] float32 s, share of coordinates kept
+    clip_bound: Array  # [K] float32 sensitivity of the sum: sqrt(s)*C, C, or inf
+    noise_multiplier: Array  # [K] float32 noise std / clip bound; 0 adds none
+    learning_rate: Array  # [K] float32
+    batch_size: Array  # [K] float32 expected batch b, the divisor of the noisy sum
+    inclusion: Array  # [K] uint32 largest random word that includes an example
+
+
+class Diagnostics(NamedTuple):
+    """What is known of each task after training; none of it is private.
+
+    These are measured on raw records. They are for the experimenter's eyes; feeding
+    them to a policy or publishing them would need its own privacy accounting.
+    """
+
+    loss: Array  # mean loss of the examples used
+    clipped_fraction: Array  # share of examples with a masked norm above the bound
+    median_norm: Array  # median masked gradient norm before clipping
+    gradient_to_noise: Array  # first step: norm of the sum / expected norm of the noise
+    examples: Array  # examples used over all steps
+    overflow: Array  # examples that a padded batch cut off
+    nonfinite_examples: Array  # examples left out because their gradient was not finite
+    kept: Array  # coordinates that the mask kept
+    diverged: Array  # True: the update was not finite and was dropped
+
+
+class LocalResult(NamedTuple):
+    """What one client's local training returns."""
+
+    update: Params  # zero where the mask dropped; zero altogether if diverged
+    sensitivity: Array  # L2 bound of one record's part of each step's sum
+    diagnostics: Diagnostics
+
+
+class Evaluation(NamedTuple):
+    """Test-set figures of every run."""
+
+    accuracy: Array  # [R] float32
+    loss: Array  # [R] float32
