@@ -181,15 +181,14 @@ def _open_gradient(mask: Any, x: jax.Array, d: jax.Array) -> _LayerGradient:
     if "bias" not in mask:
         return weights
     sums = jnp.sum(layers_lib.positions(d), axis=1)  # [B, out]
-    bias_mask = mask["bias"]
+    sums = jnp.where(mask["bias"][None] > 0, sums, _ZERO)
 
     def weighted_sum(factors: jax.Array, usable: jax.Array) -> dict[str, jax.Array]:
-        clean = jnp.where(usable[:, None], sums, _ZERO)
-        bias = jnp.where(bias_mask > 0, factors @ clean, _ZERO)
+        bias = factors @ jnp.where(usable[:, None], sums, _ZERO)
         return {**weights.weighted_sum(factors, usable), "bias": bias}
 
     return _LayerGradient(
-        weights.squared_norms + (sums * sums) @ bias_mask, weighted_sum
+        weights.squared_norms + jnp.sum(sums * sums, axis=-1), weighted_sum
     )
 
 
@@ -222,10 +221,10 @@ def _patch_kernel(mask: jax.Array, x: jax.Array, d: jax.Array) -> _LayerGradient
     """Kernel of a layer with many positions per example: its gradient is formed."""
     grads = jnp.einsum("bpi,bpo->bio", layers_lib.positions(x), layers_lib.positions(d))
     grads = grads.reshape(grads.shape[0], -1)
-    flat_mask = mask.reshape(-1)
+    grads = jnp.where(mask.reshape(1, -1) > 0, grads, _ZERO)
 
     def weighted_sum(factors: jax.Array, usable: jax.Array) -> dict[str, jax.Array]:
         total = factors @ jnp.where(usable[:, None], grads, _ZERO)
-        return {"kernel": jnp.where(mask > 0, total.reshape(mask.shape), _ZERO)}
+        return {"kernel": total.reshape(mask.shape)}
 
-    return _LayerGradient((grads * grads) @ flat_mask, weighted_sum)
+    return _LayerGradient(jnp.sum(grads * grads, axis=-1), weighted_sum)

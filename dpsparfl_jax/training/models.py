@@ -52,7 +52,8 @@ def init_params(
     model: nn.Module, key: jax.Array, image_shape: tuple[int, ...]
 ) -> Params:
     """Fresh parameters for images of this shape (H, W, C)."""
-    return model.init(key, jnp.zeros((1, *image_shape), jnp.float32))["params"]
+    images = jnp.zeros((1, *image_shape), jnp.float32)
+    return jax.jit(model.init)(key, images)["params"]
 
 
 def max_pool_2x2(x: jax.Array) -> jax.Array:

@@ -4,6 +4,7 @@ For a simulator only: float32 samples of a 32-bit hash are not a defence against
 attacker who inspects low-order bits (Mironov 2012); do not deploy them.
 """
 
+import functools
 import math
 from typing import Any
 
@@ -41,6 +42,7 @@ def _sine_of_quarter_turns(x: jax.Array) -> jax.Array:
     return value * x
 
 
+@functools.partial(jax.jit, inline=True)
 def words_to_normal(radius_word: jax.Array, angle_word: jax.Array) -> jax.Array:
     """Standard normal from two random words (Box-Muller, one branch).
 

@@ -7,6 +7,7 @@ registers from the counter to the place where it is used, and no array of random
 is ever written.
 """
 
+import functools
 import math
 
 import jax
@@ -21,6 +22,7 @@ def _rotate_left(word: jax.Array, distance: int) -> jax.Array:
     return (word << np.uint32(distance)) | (word >> np.uint32(32 - distance))
 
 
+@functools.partial(jax.jit, static_argnames="rounds", inline=True)
 def hash_counter(
     key_words: jax.Array, counter: jax.Array, rounds: int = 20
 ) -> tuple[jax.Array, jax.Array]:

@@ -1,0 +1,1 @@
+"""Measurements, one file a question; run from the project root with `python -m`."""

@@ -1,0 +1,291 @@
+"""Does the fast clipped sum equal the textbook one, and that one the equations?"""
+
+import functools
+import logging
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.training import clipping, layers, masks, models
+from tests.reference import plain
+
+SHAPES = {"mnist_cnn": (28, 28, 1), "cifar_cnn": (32, 32, 3)}
+
+
+@functools.cache
+def both_methods(name):
+    net = models.make_model(name)
+    params = models.init_params(net, jax.random.key(0), SHAPES[name])
+    make = functools.partial(clipping.make_clipped_sum, net, params, SHAPES[name])
+    return params, jax.jit(make("ghost")), jax.jit(make("vmap"))
+
+
+def relative_error(a, b):
+    """Largest ||x - y|| / ||y|| over leaves; a leaf of zeros must be met exactly."""
+    errors = []
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        size = np.linalg.norm(y.ravel()) or np.finfo(np.float32).tiny
+        errors.append(np.linalg.norm((x - y).ravel()) / size)
+    return max(errors)
+
+
+def make_batch(shape, size=5, seed=1):
+    images = jax.random.normal(jax.random.key(seed), (size, *shape))
+    return images, jnp.arange(size, dtype=jnp.int32) % 10
+
+
+@pytest.mark.parametrize("model", SHAPES)
+@pytest.mark.parametrize("keep_rate", [0.05, 0.3, 1.0])
+@pytest.mark.parametrize("clip", ["active", "inactive", "mixed"])
+def test_ghost_equals_vmap_on_the_paper_networks(model, keep_rate, clip):
+    params, ghost, textbook = both_methods(model)
+    mask = jax.jit(masks.bernoulli_mask)(
+        jax.random.key(3), params, jnp.float32(keep_rate)
+    )
+    images, labels = make_batch(SHAPES[model])
+    real = jnp.array([True, True, True, True, False])
+    free = textbook(params, mask, images, labels, real, jnp.float32(np.inf))
+    used = np.sort(np.asarray(free.norms[:4]))
+    bound = {
+        "active": 0.1 * used[0],
+        "inactive": 2 * used[-1],
+        "mixed": used[1:3].mean(),
+    }
+    arguments = (params, mask, images, labels, real, jnp.float32(bound[clip]))
+    fast, slow = ghost(*arguments), textbook(*arguments)
+    np.testing.assert_allclose(fast.norms, slow.norms, rtol=1e-5)
+    np.testing.assert_allclose(fast.losses, slow.losses, rtol=1e-5)
+    chex.assert_trees_all_equal(fast.finite, slow.finite)
+    assert relative_error(fast.total, slow.total) < 1e-5
+    expected = {"active": 4, "inactive": 0, "mixed": 2}[clip]
+    assert int((slow.norms[:4] > bound[clip]).sum()) == expected
+
+
+@pytest.mark.parametrize("method", clipping.METHODS)
+def test_clipped_sum_equals_the_equations_in_float64(method):
+    net, shape = models.make_model("logistic"), (5, 4, 2)
+    params = models.init_params(net, jax.random.key(0), shape)
+    mask = masks.bernoulli_mask(jax.random.key(3), params, jnp.float32(0.4))
+    images, labels = make_batch(shape, size=9)
+    bound, real = 1.7, np.arange(9) < 7
+    got = clipping.make_clipped_sum(net, params, shape, method)(
+        params, mask, images, labels, jnp.asarray(real), jnp.float32(bound)
+    )
+    layer = jax.tree.map(lambda x: np.asarray(x, np.float64), params["Dense_0"])
+    pixels = np.asarray(images, np.float64).reshape(9, -1)[real]
+    grads = plain.logistic_gradients(
+        layer["kernel"], layer["bias"], pixels, np.asarray(labels)[real]
+    )
+    layer_mask = mask["Dense_0"]
+    kernel, bias, norms = plain.clipped_sum(
+        *grads, np.asarray(layer_mask["kernel"]), np.asarray(layer_mask["bias"]), bound
+    )
+    np.testing.assert_allclose(got.norms[:7], norms, rtol=1e-5)
+    np.testing.assert_allclose(got.total["Dense_0"]["kernel"], kernel, atol=2e-6)
+    np.testing.assert_allclose(got.total["Dense_0"]["bias"], bias, atol=2e-6)
+    assert 0 < (norms > bound).sum() < 7
+
+
+@pytest.mark.parametrize("method", clipping.METHODS)
+def test_no_example_weighs_more_than_the_bound(method):
+    net, shape = models.make_model("small_cnn"), (8, 8, 1)
+    params = models.init_params(net, jax.random.key(0), shape)
+    mask = masks.bernoulli_mask(jax.random.key(3), params, jnp.float32(0.5))
+    fn = jax.jit(clipping.make_clipped_sum(net, params, shape, method))
+    bound = jnp.float32(0.7)
+    for scale in (1e-3, 1.0, 1e3, 1e8):
+        images, labels = make_batch(shape, size=1, seed=9)
+        out = fn(params, mask, scale * images, labels, jnp.array([True]), bound)
+        norm = float(jnp.sqrt(sum((x**2).sum() for x in jax.tree.leaves(out.total))))
+        assert norm <= 0.7 * (1 + 1e-6)
+        dropped = jax.tree.map(lambda t, m: t[m == 0], out.total, mask)
+        assert all((leaf == 0).all() for leaf in jax.tree.leaves(dropped))
+
+
+@pytest.mark.parametrize("method", clipping.METHODS)
+def test_a_gradient_below_the_bound_is_left_alone_and_zero_is_safe(method):
+    net, shape = models.make_model("logistic"), (2, 2, 1)
+    zero = jax.tree.map(
+        jnp.zeros_like, models.init_params(net, jax.random.key(0), shape)
+    )
+    kept = jax.tree.map(jnp.ones_like, zero)
+    none = jax.tree.map(jnp.zeros_like, zero)
+    fn = jax.jit(clipping.make_clipped_sum(net, zero, shape, method))
+    images, labels = make_batch(shape, size=1)
+    real = jnp.array([True])
+    free = fn(zero, kept, images, labels, real, jnp.float32(np.inf))
+    loose = fn(zero, kept, images, labels, real, free.norms[0] * np.float32(1.01))
+    chex.assert_trees_all_equal(free.total, loose.total)
+    masked = fn(zero, none, images, labels, real, jnp.float32(1.0))
+    assert float(masked.norms[0]) == 0.0
+    assert all((leaf == 0).all() for leaf in jax.tree.leaves(masked.total))
+
+
+@pytest.mark.parametrize("method", clipping.METHODS)
+def test_an_example_with_a_gradient_that_is_not_finite_adds_nothing(method):
+    net, shape = models.make_model("small_cnn"), (8, 8, 1)
+    params = models.init_params(net, jax.random.key(0), shape)
+    mask = jax.tree.map(jnp.ones_like, params)
+    fn = jax.jit(clipping.make_clipped_sum(net, params, shape, method))
+    images, labels = make_batch(shape, size=4)
+    bad = images.at[1].set(np.float32(np.nan)).at[2].set(np.float32(3e38))
+    got = fn(params, mask, bad, labels, jnp.ones(4, bool), jnp.float32(1.0))
+    rest = jnp.array([True, False, False, True])
+    wanted = fn(params, mask, images, labels, rest, jnp.float32(1.0))
+    chex.assert_trees_all_close(got.total, wanted.total, rtol=1e-5)
+    assert got.finite.tolist() == rest.tolist()
+
+
+def test_tiny_inputs_times_huge_cotangents_do_not_slip_past_the_bound():
+    class Scaled(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            x = x.reshape(x.shape[0], -1)
+            # Cotangent of the first layer is 1e25 times what the inputs shrink by.
+            return nn.Dense(3)(x * np.float32(1e-25)) * np.float32(1e25)
+
+    shape, net = (2, 2, 1), Scaled()
+    params = models.init_params(net, jax.random.key(0), shape)
+    mask = jax.tree.map(jnp.ones_like, params)
+    mask["Dense_0"]["bias"] = jnp.zeros(3)
+    images, labels = make_batch(shape, size=3)
+    arguments = (params, mask, images, labels % 3, jnp.ones(3, bool), jnp.float32(0.1))
+    fast = clipping.make_clipped_sum(net, params, shape, "ghost")(*arguments)
+    slow = clipping.make_clipped_sum(net, params, shape, "vmap")(*arguments)
+    np.testing.assert_allclose(fast.norms, slow.norms, rtol=1e-5)
+    assert (fast.norms > 0.1).any()
+
+
+class Assorted(nn.Module):
+    """Layers that interception must open: strides, paddings, no bias, sequences."""
+
+    @nn.compact
+    def __call__(self, x):
+        x = nn.relu(nn.Conv(4, (3, 2), strides=(2, 1), padding="VALID")(x))
+        x = nn.relu(nn.Conv(5, (2, 2), padding=((1, 0), (0, 2)), use_bias=False)(x))
+        x = nn.relu(nn.Conv(5, (3, 3), strides=2, padding=1)(x))
+        x = x.reshape(x.shape[0], -1, x.shape[-1])
+        x = nn.tanh(nn.Dense(6, name="sequence")(x))
+        x = nn.relu(nn.Conv(3, (3,), padding="SAME")(x))
+        return nn.Dense(10, use_bias=False)(x.reshape(x.shape[0], -1))
+
+
+class Normed(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        x = nn.LayerNorm()(nn.Dense(6)(x.reshape(x.shape[0], -1)))
+        return nn.Dense(10)(x)
+
+
+class Twice(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        x = x.reshape(x.shape[0], -1)
+        shared = nn.Dense(x.shape[-1])
+        return nn.Dense(10)(shared(nn.relu(shared(x))))
+
+
+class Peeks(nn.Module):
+    """Uses a layer's kernel outside the layer."""
+
+    @nn.compact
+    def __call__(self, x):
+        dense = nn.Dense(10)
+        y = dense(x.reshape(x.shape[0], -1))
+        if self.is_initializing():
+            return y
+        return y * jnp.sum(dense.variables["params"]["kernel"])
+
+
+class Grouped(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        x = nn.Conv(4, (3, 3))(x)
+        x = nn.Conv(4, (3, 3), feature_group_count=2)(x)
+        return nn.Dense(10)(x.reshape(x.shape[0], -1))
+
+
+class Remat(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        x = nn.remat(nn.Dense)(6)(x.reshape(x.shape[0], -1))
+        return nn.Dense(10)(x)
+
+
+def agree(net, caplog):
+    """Runs both methods, returns whether ghost fell back."""
+    shape = (8, 8, 1)
+    params = models.init_params(net, jax.random.key(0), shape)
+    mask = masks.bernoulli_mask(jax.random.key(3), params, jnp.float32(0.5))
+    images, labels = make_batch(shape)
+    real = jnp.arange(5) < 4
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        fast = clipping.make_clipped_sum(net, params, shape, "ghost")
+    fell_back = any("using 'vmap'" in message for message in caplog.messages)
+    slow = clipping.make_clipped_sum(net, params, shape, "vmap")
+    arguments = (params, mask, images, labels, real, jnp.float32(1.0))
+    a, b = jax.jit(fast)(*arguments), jax.jit(slow)(*arguments)
+    np.testing.assert_allclose(a.norms, b.norms, rtol=1e-5)
+    assert relative_error(a.total, b.total) < 1e-5
+    return fell_back
+
+
+def test_ghost_opens_every_plain_dense_and_convolution(caplog):
+    assert not agree(Assorted(), caplog)
+
+
+@pytest.mark.parametrize("net", [Normed(), Twice(), Peeks(), Grouped(), Remat()])
+def test_other_models_fall_back_with_a_log_line_and_stay_right(net, caplog):
+    assert agree(net, caplog)
+
+
+def test_patches_times_a_matrix_is_the_native_convolution():
+    for kernel, strides, padding in [
+        ((5, 5), (1, 1), "SAME"),
+        ((3, 2), (2, 1), "VALID"),
+    ]:
+        conv = nn.Conv(7, kernel, strides=strides, padding=padding)
+        x = jax.random.normal(jax.random.key(0), (2, 9, 8, 3))
+        variables = conv.init(jax.random.key(1), x)
+        pads = jax.lax.padtype_to_pads(x.shape[1:3], kernel, strides, padding)
+        patches = layers.extract_patches(x, kernel, strides, tuple(pads))
+        own = patches @ variables["params"]["kernel"].reshape(-1, 7)
+        np.testing.assert_allclose(own, conv.apply(variables, x), atol=1e-5)
+
+
+def planned_bytes_per_example(method, hidden):
+    """Growth of the memory that XLA plans, per example of a batch."""
+    net, shape = models.ConvNet((), 0, (hidden,), 10), (28, 28, 1)
+    params = models.init_params(net, jax.random.key(0), shape)
+    fn = jax.jit(clipping.make_clipped_sum(net, params, shape, method))
+
+    def planned(batch):
+        arguments = (
+            params,
+            params,
+            jnp.zeros((batch, *shape)),
+            jnp.zeros(batch, jnp.int32),
+            jnp.ones(batch, bool),
+            jnp.float32(1.0),
+        )
+        return fn.lower(*arguments).compile().memory_analysis().temp_size_in_bytes
+
+    return (planned(24) - planned(8)) / 16
+
+
+def test_memory_per_example_does_not_grow_with_the_dense_layers():
+    small, large = (planned_bytes_per_example("ghost", h) for h in (64, 512))
+    assert large - small < 20 * 4 * (512 - 64)  # a few activations, no weights
+    small, large = (planned_bytes_per_example("vmap", h) for h in (64, 512))
+    assert large - small > 0.9 * 4 * 784 * (512 - 64)  # textbook: whole gradients
+
+
+def test_unknown_method_is_refused():
+    with pytest.raises(InputError, match="unknown clipping method 'gost'"):
+        clipping.make_clipped_sum(models.make_model("logistic"), {}, (2, 2, 1), "gost")

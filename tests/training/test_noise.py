@@ -1,0 +1,152 @@
+"""Is the noise Gaussian at the right scale, where it should be, and independent?
+
+Keys are fixed, so results are too. Thresholds are chosen so that a right mechanism
+would fail with probability below 1e-4 under a random key, a wrong one almost surely.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.rng import Purpose
+from dpsparfl_jax.training import keys, local, masks, noise
+from dpsparfl_jax.types import LocalResult
+from tests import worlds
+
+ALARM = 1e-4
+
+
+@pytest.mark.parametrize("generator", noise.GENERATORS)
+def test_normal_by_kolmogorov_smirnov_moments_and_tails(generator):
+    rounds = noise.generator_rounds(generator)
+    z = np.asarray(noise.standard_normal(jax.random.key(1), (1_000_000,), 0, rounds))
+    assert stats.kstest(z, "norm").pvalue > ALARM
+    assert stats.kstest(z / 1.1, "norm").pvalue < ALARM
+    assert stats.kstest(z * 1.1, "norm").pvalue < ALARM
+    four = 4.0  # standard errors
+    for power, mean, deviation in [
+        (1, 0, 1),
+        (2, 1, 2**0.5),
+        (3, 0, 15**0.5),
+        (4, 3, 96**0.5),
+    ]:
+        assert abs((z**power).mean() - mean) < four * deviation / 1000
+    for limit in (3.0, 4.0, 4.5):
+        expected = 1e6 * 2 * stats.norm.sf(limit)
+        assert abs((abs(z) > limit).sum() - expected) < four * expected**0.5 + 1
+    assert abs(z).max() < 6.67
+
+
+@pytest.mark.parametrize("generator", noise.GENERATORS)
+def test_fields_of_different_keys_and_neighbouring_coordinates_are_independent(
+    generator,
+):
+    rounds, n = noise.generator_rounds(generator), 200_000
+    roots = [jax.random.key(seed) for seed in range(6)]
+    roots += [jax.random.fold_in(roots[0], step) for step in range(6)]
+    fields = np.stack([noise.standard_normal(key, (n,), 0, rounds) for key in roots])
+    for values in (fields, fields**2, abs(fields) ** 0.5):
+        correlation = np.corrcoef(values)
+        assert abs(correlation - np.eye(12)).max() < 5 / n**0.5
+        for lag in (1, 2, 7, 512):
+            shifted = np.corrcoef(values[0, lag:], values[0, :-lag])[0, 1]
+            assert abs(shifted) < 5 / n**0.5
+
+
+@functools.cache
+def trainer(steps):
+    """A world and the compiled local training of one of its clients."""
+    world = worlds.make_world("logistic")
+    spec = worlds.make_spec(world, steps=steps)
+    params = jax.tree.map(jnp.asarray, worlds.first_params(world))
+
+    @jax.jit
+    def train(records, row, root):
+        key = keys.task_key(root, row.round, row.client)
+        mask = masks.bernoulli_mask(
+            keys.purpose_key(key, Purpose.MASK), params, row.keep_rate
+        )
+        data = jax.tree.map(jnp.asarray, world.data)
+        result = local.train_client(
+            spec, params, data, records, row, key, choose_size=True
+        )
+        return mask, result
+
+    return world, train
+
+
+def pure_noise(
+    client=0, round_index=0, steps=1, keep_rate=0.3, seed=0, **changes
+) -> tuple[np.ndarray, LocalResult]:
+    """Mask and result of a client that samples nobody: its update is noise alone."""
+    world, train = trainer(steps)
+    rows = worlds.make_tasks(
+        world,
+        client=[client],
+        round_index=round_index,
+        keep_rate=keep_rate,
+        clip_norm=2.0,
+        noise_multiplier=0.7,
+        learning_rate=0.5,
+        batch_size=4,
+    )
+    row = jax.tree.map(lambda leaf: leaf[0], rows)
+    row = row._replace(inclusion=np.uint32(0), **changes)
+    records = local.ClientRecords(
+        world.tables.indices[0, client], world.tables.sizes[0, client]
+    )
+    mask, result = train(records, row, keys.root_key_words(seed)[0])
+    return flatten(mask), result
+
+
+def flatten(tree):
+    return np.concatenate([np.asarray(leaf).ravel() for leaf in jax.tree.leaves(tree)])
+
+
+def test_a_clients_noise_has_the_stated_scale_on_kept_coordinates_only():
+    kept, dropped = [], []
+    for client in range(6):
+        for round_index in range(20):
+            mask, result = pure_noise(client, round_index)
+            update = flatten(result.update)
+            assert int(result.diagnostics.examples) == 0  # an empty batch is legal
+            kept.append(update[mask > 0])
+            dropped.append(update[mask == 0])
+    z = np.concatenate(kept)
+    scale = 0.5 / 4 * 0.7 * np.sqrt(0.3) * 2.0  # rate / b * sigma * sqrt(s) * C
+    assert z.size > 20_000
+    assert stats.kstest(z / scale, "norm").pvalue > ALARM
+    assert stats.kstest(z / (1.1 * scale), "norm").pvalue < ALARM
+    assert stats.kstest(z / (0.9 * scale), "norm").pvalue < ALARM
+    assert (np.concatenate(dropped) == 0).all()
+
+
+def test_noise_is_independent_across_steps_clients_rounds_and_seeds():
+    def update(**changes):
+        return flatten(pure_noise(keep_rate=1.0, **changes)[1].update)
+
+    base = update()
+    second_step = update(steps=2) - base
+    for other in (update(client=1), update(round_index=1), update(seed=1), second_step):
+        assert abs(np.corrcoef(base, other)[0, 1]) < 4 / base.size**0.5
+        assert abs(other.std() / base.std() - 1) < 4 / base.size**0.5
+
+
+def test_sensitivity_travels_with_the_sum_and_no_noise_means_none():
+    result = pure_noise()[1]
+    assert float(result.sensitivity) == pytest.approx(2.0 * 0.3**0.5)
+    silent = pure_noise(noise_multiplier=np.float32(0), clip_bound=np.float32(np.inf))[
+        1
+    ]
+    assert (flatten(silent.update) == 0).all()
+    assert np.isinf(silent.diagnostics.gradient_to_noise)
+
+
+def test_unknown_generator_is_refused():
+    with pytest.raises(InputError, match="unknown noise generator 'mersenne'"):
+        noise.generator_rounds("mersenne")

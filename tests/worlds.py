@@ -1,0 +1,78 @@
+"""Small worlds that several test files share."""
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from dpsparfl_jax.data import packing
+from dpsparfl_jax.training import cohort, keys, local, models, tasks
+from dpsparfl_jax.types import ClientTables, ImageSet
+
+SHAPE = (8, 8, 1)
+
+
+class World(NamedTuple):
+    net: Any
+    data: ImageSet
+    tables: ClientTables
+    params: Any  # leaves [R, ...]
+    roots: np.ndarray
+
+
+def make_world(model="small_cnn", runs=1, clients=6, examples=30, seeds=None) -> World:
+    """Runs with their own partitions, seeds and initial parameters."""
+    rng = np.random.default_rng(7)
+    total = clients * examples
+    data = ImageSet(
+        rng.integers(0, 256, (total, *SHAPE), np.uint8),
+        rng.integers(0, 10, total).astype(np.int32),
+    )
+    seeds = list(range(runs)) if seeds is None else seeds
+    deals = [
+        np.random.default_rng(seed).permutation(total).reshape(clients, examples)
+        for seed in seeds
+    ]
+    # Clients own different numbers of examples, so that weights and padding matter.
+    lists = [[deal[i][: examples - 2 * i] for i in range(clients)] for deal in deals]
+    net = models.make_model(model)
+    inits = [models.init_params(net, keys.init_key(seed), SHAPE) for seed in seeds]
+    params = jax.tree.map(lambda *leaves: np.stack(leaves), *inits)
+    return World(
+        net,
+        data,
+        packing.pack_clients(lists, total),
+        params,
+        keys.root_key_words(seeds),
+    )
+
+
+def first_params(world: World, run: int = 0) -> Any:
+    return jax.tree.map(lambda leaf: leaf[run], world.params)
+
+
+def make_spec(world: World, **changes) -> local.LocalSpec:
+    settings = {"steps": 3, "padded_sizes": (4, 8, 12), **changes}
+    return local.make_spec(world.net, first_params(world), SHAPE, **settings)
+
+
+def make_tasks(world: World, **changes):
+    settings = {
+        "run": 0,
+        "client": np.arange(4),
+        "round_index": 0,
+        "keep_rate": np.array([0.3, 0.5, 0.8, 1.0]),
+        "clip_norm": 1.0,
+        "noise_multiplier": 0.5,
+        "learning_rate": 0.1,
+        "batch_size": 4,
+        **changes,
+    }
+    return tasks.make_tasks(world.tables, **settings)
+
+
+def run_round(world: World, rows, spec=None, mesh=None, **execution):
+    """One cohort round; returns new parameters and diagnostics as NumPy."""
+    step = cohort.make_cohort_step(spec or make_spec(world), mesh=mesh, **execution)
+    inputs = (world.params, world.data, world.tables, world.roots, rows)
+    return jax.device_get(step(*cohort.replicate(inputs, mesh)))
