@@ -57,7 +57,7 @@ class Diagnostics(NamedTuple):
     overflow: Array  # examples that a padded batch cut off
     nonfinite_examples: Array  # examples left out because their gradient was not finite
     kept: Array  # coordinates that the mask kept
-    diverged: Array  # True: the update was not finite and was dropped
+    diverged: Array  # True: the update was not finite, or huge, and was dropped
 
 
 class LocalResult(NamedTuple):

@@ -1,5 +1,6 @@
 """Small worlds that several test files share."""
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +21,15 @@ class World(NamedTuple):
     roots: np.ndarray
 
 
-def make_world(model="small_cnn", runs=1, clients=6, examples=30, seeds=None) -> World:
+@functools.cache
+def cached_init(model: str, shape: tuple[int, ...], seed: int = 0) -> Any:
+    """Initial parameters; compiling an initializer takes seconds."""
+    net = models.make_model(model)
+    return jax.device_get(models.init_params(net, keys.init_key(seed), shape))
+
+
+@functools.cache
+def make_world(model="small_cnn", clients=6, examples=30, seeds=(0,)) -> World:
     """Runs with their own partitions, seeds and initial parameters."""
     rng = np.random.default_rng(7)
     total = clients * examples
@@ -28,7 +37,6 @@ def make_world(model="small_cnn", runs=1, clients=6, examples=30, seeds=None) ->
         rng.integers(0, 256, (total, *SHAPE), np.uint8),
         rng.integers(0, 10, total).astype(np.int32),
     )
-    seeds = list(range(runs)) if seeds is None else seeds
     deals = [
         np.random.default_rng(seed).permutation(total).reshape(clients, examples)
         for seed in seeds
@@ -36,7 +44,7 @@ def make_world(model="small_cnn", runs=1, clients=6, examples=30, seeds=None) ->
     # Clients own different numbers of examples, so that weights and padding matter.
     lists = [[deal[i][: examples - 2 * i] for i in range(clients)] for deal in deals]
     net = models.make_model(model)
-    inits = [models.init_params(net, keys.init_key(seed), SHAPE) for seed in seeds]
+    inits = [cached_init(model, SHAPE, seed) for seed in seeds]
     params = jax.tree.map(lambda *leaves: np.stack(leaves), *inits)
     return World(
         net,
@@ -71,8 +79,16 @@ def make_tasks(world: World, **changes):
     return tasks.make_tasks(world.tables, **settings)
 
 
-def run_round(world: World, rows, spec=None, mesh=None, **execution):
+@functools.cache
+def cohort_step(model: str, execution: str, devices: int):
+    mesh = cohort.task_mesh(jax.devices()[:devices])
+    spec = make_spec(make_world(model))
+    step = cohort.make_cohort_step(spec, mesh=mesh, execution=execution, chunk_size=3)
+    return mesh, step
+
+
+def run_round(world: World, rows, execution="map", devices=1, model="small_cnn"):
     """One cohort round; returns new parameters and diagnostics as NumPy."""
-    step = cohort.make_cohort_step(spec or make_spec(world), mesh=mesh, **execution)
+    mesh, step = cohort_step(model, execution, devices)
     inputs = (world.params, world.data, world.tables, world.roots, rows)
     return jax.device_get(step(*cohort.replicate(inputs, mesh)))

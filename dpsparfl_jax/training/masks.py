@@ -1,5 +1,6 @@
 """Random sparsification masks: one per client and round, fixed over its local steps."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -103,6 +104,7 @@ def fixed_count_mask(key: jax.Array, template: Any, keep_rate: jax.Array) -> Any
     )
 
 
+@functools.partial(jax.jit, static_argnums=0, inline=True)
 def draw_mask(kind: str, key: jax.Array, template: Any, keep_rate: jax.Array) -> Any:
     """Mask of the named kind."""
     draw = {"bernoulli": bernoulli_mask, "fixed_count": fixed_count_mask}[kind]

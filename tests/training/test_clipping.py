@@ -12,6 +12,7 @@ import pytest
 
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.training import clipping, layers, masks, models
+from tests import worlds
 from tests.reference import plain
 
 SHAPES = {"mnist_cnn": (28, 28, 1), "cifar_cnn": (32, 32, 3)}
@@ -23,6 +24,12 @@ def both_methods(name):
     params = models.init_params(net, jax.random.key(0), SHAPES[name])
     make = functools.partial(clipping.make_clipped_sum, net, params, SHAPES[name])
     return params, jax.jit(make("ghost")), jax.jit(make("vmap"))
+
+
+def draw_mask(params, keep_rate):
+    return masks.draw_mask(
+        "bernoulli", jax.random.key(3), params, jnp.float32(keep_rate)
+    )
 
 
 def relative_error(a, b):
@@ -44,9 +51,7 @@ def make_batch(shape, size=5, seed=1):
 @pytest.mark.parametrize("clip", ["active", "inactive", "mixed"])
 def test_ghost_equals_vmap_on_the_paper_networks(model, keep_rate, clip):
     params, ghost, textbook = both_methods(model)
-    mask = jax.jit(masks.bernoulli_mask)(
-        jax.random.key(3), params, jnp.float32(keep_rate)
-    )
+    mask = draw_mask(params, keep_rate)
     images, labels = make_batch(SHAPES[model])
     real = jnp.array([True, True, True, True, False])
     free = textbook(params, mask, images, labels, real, jnp.float32(np.inf))
@@ -70,7 +75,7 @@ def test_ghost_equals_vmap_on_the_paper_networks(model, keep_rate, clip):
 def test_clipped_sum_equals_the_equations_in_float64(method):
     net, shape = models.make_model("logistic"), (5, 4, 2)
     params = models.init_params(net, jax.random.key(0), shape)
-    mask = masks.bernoulli_mask(jax.random.key(3), params, jnp.float32(0.4))
+    mask = draw_mask(params, 0.4)
     images, labels = make_batch(shape, size=9)
     bound, real = 1.7, np.arange(9) < 7
     got = clipping.make_clipped_sum(net, params, shape, method)(
@@ -94,8 +99,8 @@ def test_clipped_sum_equals_the_equations_in_float64(method):
 @pytest.mark.parametrize("method", clipping.METHODS)
 def test_no_example_weighs_more_than_the_bound(method):
     net, shape = models.make_model("small_cnn"), (8, 8, 1)
-    params = models.init_params(net, jax.random.key(0), shape)
-    mask = masks.bernoulli_mask(jax.random.key(3), params, jnp.float32(0.5))
+    params = jax.tree.map(jnp.asarray, worlds.cached_init("small_cnn", shape))
+    mask = draw_mask(params, 0.5)
     fn = jax.jit(clipping.make_clipped_sum(net, params, shape, method))
     bound = jnp.float32(0.7)
     for scale in (1e-3, 1.0, 1e3, 1e8):
@@ -129,7 +134,7 @@ def test_a_gradient_below_the_bound_is_left_alone_and_zero_is_safe(method):
 @pytest.mark.parametrize("method", clipping.METHODS)
 def test_an_example_with_a_gradient_that_is_not_finite_adds_nothing(method):
     net, shape = models.make_model("small_cnn"), (8, 8, 1)
-    params = models.init_params(net, jax.random.key(0), shape)
+    params = jax.tree.map(jnp.asarray, worlds.cached_init("small_cnn", shape))
     mask = jax.tree.map(jnp.ones_like, params)
     fn = jax.jit(clipping.make_clipped_sum(net, params, shape, method))
     images, labels = make_batch(shape, size=4)
@@ -221,7 +226,7 @@ def agree(net, caplog):
     """Runs both methods, returns whether ghost fell back."""
     shape = (8, 8, 1)
     params = models.init_params(net, jax.random.key(0), shape)
-    mask = masks.bernoulli_mask(jax.random.key(3), params, jnp.float32(0.5))
+    mask = draw_mask(params, 0.5)
     images, labels = make_batch(shape)
     real = jnp.arange(5) < 4
     caplog.clear()

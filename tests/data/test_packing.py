@@ -1,0 +1,99 @@
+"""Are tables exact, and is the size of a padded batch what it claims?"""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpsparfl_jax.data import packing
+from dpsparfl_jax.errors import InputError
+
+
+def test_tables_hold_each_clients_images_and_valid_padding():
+    tables = packing.pack_clients([[[3, 1], [5, 2, 4]], [[0], [1, 2]]], 6)
+    assert tables.indices.shape == (2, 2, 3)
+    assert tables.sizes.tolist() == [[2, 3], [1, 2]]
+    assert tables.indices[0, 0].tolist() == [3, 1, 3]
+    assert tables.indices[1, 0].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("runs", "message"),
+    [
+        ([], "same number"),
+        ([[]], "same number"),
+        ([[[0]], [[0], [1]]], "same number"),
+        ([[[0], []]], "client 1 of run 0 has no data"),
+        ([[[0], [9]]], "refers to images 9 to 9, but the set has 0 to 5"),
+        ([[[-1]]], "refers to images -1 to -1"),
+        ([[[2, 2]]], "lists an image twice"),
+    ],
+)
+def test_bad_tables_are_refused(runs, message):
+    with pytest.raises(InputError, match=message):
+        packing.pack_clients(runs, 6)
+
+
+@pytest.mark.parametrize(
+    ("batch", "capacity"),
+    [(2, 16), (4, 22), (8, 32), (10, 36), (16, 47), (24, 61), (32, 73)],
+)
+def test_capacity_for_12000_steps_at_one_in_a_million(batch, capacity):
+    got = packing.batch_capacity([1000], [batch / 1000], 1e-6 / 12_000)
+    assert got == capacity
+    assert packing.overflow_probability(1000, batch / 1000, got) <= 1e-6 / 12_000
+    assert packing.overflow_probability(1000, batch / 1000, got - 1) > 1e-6 / 12_000
+
+
+def test_capacity_serves_every_client_and_no_more_than_all_examples():
+    sizes, rates = np.array([300, 2100]), np.array([10 / 300, 10 / 2100])
+    got = packing.batch_capacity(sizes, rates, 1e-9)
+    assert (packing.overflow_probability(sizes, rates, got) <= 1e-9).all()
+    assert packing.batch_capacity([12], [1.0], 1e-9) == 12
+    assert packing.overflow_probability(12, 1.0, 12) == 0
+    for bad in (0.0, 1.0):
+        with pytest.raises(InputError, match="overflow probability"):
+            packing.batch_capacity([12], [0.5], bad)
+
+
+def expected_size(sizes, size, rate, capacity):
+    n = np.arange(capacity + 1)
+    padded = np.array([min(s for s in sizes if s >= k) for k in n])
+    return (stats.binom.pmf(n, size, rate) * padded).sum()
+
+
+@pytest.mark.parametrize("choices", [1, 2, 3])
+def test_padded_sizes_waste_least(choices):
+    size, rate, capacity = 100, 0.08, 21
+    got = packing.padded_sizes(size, rate, capacity, choices)
+    grid = [*range(2, 21, 2), 21]
+    best = min(
+        expected_size((*rest, 21), size, rate, capacity)
+        for rest in itertools.combinations(grid[:-1], choices - 1)
+    )
+    assert got[-1] == capacity
+    assert len(got) == choices
+    assert expected_size(got, size, rate, capacity) == pytest.approx(best)
+
+
+def test_padded_sizes_of_a_tiny_batch():
+    assert packing.padded_sizes(10, 0.1, 1, 6) == (1,)
+    assert packing.padded_sizes(10, 0.1, 3, 6) == (2, 3)
+
+
+def test_inclusion_never_exceeds_the_rate():
+    rates = np.array([1e-12, 0.001, 1 / 3, 0.5, 0.999999, 1.0])
+    words = packing.inclusion_word(rates).astype(np.float64)
+    effective = (words + 1) / 2**32
+    assert (effective[1:] <= rates[1:]).all()
+    assert (rates - effective < 2**-32).all()
+    assert words[-1] == 2**32 - 1
+
+
+def test_sampling_rate_bounds():
+    np.testing.assert_allclose(packing.sampling_rate(8, [1000, 16]), [0.008, 0.5])
+    with pytest.raises(InputError, match="exceeds the smallest client's 7 examples"):
+        packing.sampling_rate(8, [1000, 7])
+    with pytest.raises(InputError, match="must be positive"):
+        packing.sampling_rate(0, [10])

@@ -1,0 +1,69 @@
+"""Are image files read right, and bad ones refused in one clear sentence?"""
+
+import numpy as np
+import pytest
+
+from dpsparfl_jax.data import sources
+from dpsparfl_jax.errors import InputError
+
+
+def arrays(n=4, shape=(3, 3, 1)):
+    rng = np.random.default_rng(0)
+    return rng.integers(0, 256, (n, *shape), np.uint8), np.arange(n) % 3
+
+
+def write(path, **changes):
+    images, labels = arrays()
+    content = {
+        "train_images": images,
+        "train_labels": labels,
+        "test_images": images[:2],
+        "test_labels": labels[:2],
+        **changes,
+    }
+    np.savez(path, **{k: v for k, v in content.items() if v is not None})
+
+
+def test_reads_an_npz(tmp_path):
+    write(tmp_path / "toy.npz")
+    sets = sources.load_npz("toy", tmp_path)
+    np.testing.assert_array_equal(sets.train.images, arrays()[0])
+    assert sets.train.labels.dtype == np.int32
+    assert sets.test.images.shape == (2, 3, 3, 1)
+    assert sets.num_classes == 3
+
+
+def test_missing_damaged_and_incomplete_files(tmp_path):
+    with pytest.raises(
+        InputError, match=r"point --data.dir at a folder that holds toy"
+    ):
+        sources.load_npz("toy", tmp_path)
+    (tmp_path / "toy.npz").write_bytes(b"PK\x03\x04 not a zip")
+    with pytest.raises(InputError, match="not readable as an npz"):
+        sources.load_npz("toy", tmp_path)
+    (tmp_path / "toy.npz").write_bytes(b"junk")
+    with pytest.raises(InputError, match="not readable as an npz"):
+        sources.load_npz("toy", tmp_path)
+    write(tmp_path / "toy.npz", test_labels=None)
+    with pytest.raises(InputError, match="not readable as an npz"):
+        sources.load_npz("toy", tmp_path)
+    write(tmp_path / "toy.npz", test_images=np.zeros((2, 5, 5, 1), np.uint8))
+    with pytest.raises(InputError, match="different shapes"):
+        sources.load_npz("toy", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "message"),
+    [
+        (np.full((4, 3, 3, 1), np.nan), np.arange(4), "must be uint8 in 0..255, not"),
+        (np.zeros((4, 3, 3, 1), np.float32), np.arange(4), "not float32"),
+        (np.zeros((4, 3, 3), np.uint8), np.arange(4), r"not \[4, 3, 3\]"),
+        (np.zeros((0, 3, 3, 1), np.uint8), np.arange(0), r"not \[0, 3, 3, 1\]"),
+        (np.zeros((4, 3, 3, 1), np.uint8), np.arange(3), "must be 4 integers"),
+        (np.zeros((4, 3, 3, 1), np.uint8), np.full(4, np.nan), "must be 4 integers"),
+        (np.zeros((4, 3, 3, 1), np.uint8), np.arange(4) - 1, "not be negative"),
+    ],
+)
+def test_bad_arrays_are_refused(images, labels, message):
+    with pytest.raises(InputError, match=message):
+        sources.check_images(images, labels)

@@ -1,0 +1,71 @@
+"""Does every setting have a default, bounds and help, and is a bad one refused?"""
+
+import dataclasses
+
+import pytest
+
+from dpsparfl_jax import config
+from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.training import clipping, cohort, local, masks, noise, tasks
+
+
+def settings():
+    for name in config.SECTIONS:
+        section = getattr(config.RunConfig(), name)
+        for field in dataclasses.fields(section):
+            yield name, section, field
+
+
+def test_sections_and_help():
+    assert config.SECTIONS == ("data", "model", "training", "privacy", "perf")
+    assert all(field.metadata["help"] for _, _, field in settings())
+
+
+def test_every_bound_is_enforced():
+    checked = 0
+    for _, section, field in settings():
+        rule = field.metadata
+        bad = []
+        if rule["choices"]:
+            bad.append("nonsense")
+        if rule["low"] is not None:
+            bad.append(rule["low"] - 1)
+        if rule["above"] is not None:
+            bad.append(rule["above"])
+        if rule["high"] is not None:
+            bad.append(rule["high"] * 2)
+        if isinstance(field.default, float):
+            bad.append(float("nan"))
+        for value in bad:
+            with pytest.raises(InputError, match=f"^{field.name} must be "):
+                dataclasses.replace(section, **{field.name: value})
+            checked += 1
+    assert checked > 15
+
+
+def test_choices_are_those_of_the_rooms_that_use_them():
+    def choices(section, name):
+        fields = {f.name: f for f in dataclasses.fields(section)}
+        return set(fields[name].metadata["choices"])
+
+    assert choices(config.TrainingConfig, "optimizer") == set(local.OPTIMIZERS)
+    assert choices(config.TrainingConfig, "clipping") == set(tasks.CLIPPINGS)
+    assert choices(config.TrainingConfig, "mask") == set(masks.KINDS)
+    assert choices(config.PrivacyConfig, "generator") == set(noise.GENERATORS)
+    assert choices(config.PerfConfig, "execution") == set(cohort.EXECUTIONS)
+    assert choices(config.PerfConfig, "clipping_method") == set(clipping.METHODS)
+
+
+def test_sections_must_fit_each_other():
+    off = config.TrainingConfig(clipping="off")
+    with pytest.raises(InputError, match="noise without clipping"):
+        config.RunConfig(training=off)
+    config.RunConfig(training=off, privacy=config.PrivacyConfig(noise=False))
+    with pytest.raises(InputError, match="seed must be"):
+        config.RunConfig(seed=-1)
+
+
+def test_configurations_are_values():
+    assert config.RunConfig() == config.RunConfig()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.RunConfig().seed = 1

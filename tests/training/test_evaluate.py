@@ -1,0 +1,56 @@
+"""Are accuracy and loss those of the model, whatever the batch or execution?"""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.training import evaluate, models
+from dpsparfl_jax.types import ImageSet
+from tests import worlds
+
+
+def plain_evaluation(world, run):
+    images = (world.data.images / 255.0 - 0.5) / 0.5
+    params = worlds.first_params(world, run)
+    logits = world.net.apply({"params": params}, jnp.asarray(images, jnp.float32))
+    labels = jnp.asarray(world.data.labels)
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+    return (np.asarray(logits).argmax(1) == world.data.labels).mean(), float(losses.mean())
+
+
+@pytest.mark.parametrize("batch_size", [7, 180, 1000])
+@pytest.mark.parametrize("execution", ["map", "vmap"])
+def test_equals_a_plain_forward_pass(batch_size, execution):
+    world = worlds.make_world("small_cnn", seeds=(0, 5))
+    got = evaluate.make_evaluate(
+        world.net, worlds.SHAPE, batch_size=batch_size, execution=execution
+    )(world.params, world.data)
+    for run in range(2):
+        accuracy, loss = plain_evaluation(world, run)
+        assert got.accuracy[run] == pytest.approx(accuracy)
+        assert got.loss[run] == pytest.approx(loss, rel=1e-5)
+
+
+def test_models_with_other_layers_are_evaluated_too():
+    class Normed(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            return nn.Dense(10)(nn.LayerNorm()(x.reshape(x.shape[0], -1)))
+
+    net, shape = Normed(), (4, 4, 1)
+    params = models.init_params(net, jax.random.key(0), shape)
+    data = ImageSet(np.full((5, *shape), 9, np.uint8), np.zeros(5, np.int32))
+    got = evaluate.make_evaluate(net, shape)(
+        jax.tree.map(lambda p: p[None], params), data
+    )
+    assert got.accuracy.shape == (1,)
+    assert np.isfinite(got.loss).all()
+
+
+def test_empty_batches_are_refused():
+    with pytest.raises(InputError, match="evaluation batch size"):
+        evaluate.make_evaluate(models.make_model("logistic"), (4, 4, 1), batch_size=0)
