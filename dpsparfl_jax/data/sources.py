@@ -29,9 +29,9 @@ def load_npz(name: str, directory: str | pathlib.Path) -> LabelledSets:
             f"no file {path}: point --data.dir at a folder that holds {name}.npz."
         )
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = [archive[key] for key in _ARRAYS]
-    except (KeyError, ValueError, OSError, zipfile.BadZipFile) as error:
+        with zipfile.ZipFile(path) as archive:
+            arrays = [_read_member(archive, f"{key}.npy") for key in _ARRAYS]
+    except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise InputError(
             f"{path} is not readable as an npz of {', '.join(_ARRAYS)} ({error})."
         ) from error
@@ -41,6 +41,11 @@ def load_npz(name: str, directory: str | pathlib.Path) -> LabelledSets:
         raise InputError(f"{path} has train and test images of different shapes.")
     classes = int(max(train.labels.max(), test.labels.max())) + 1
     return LabelledSets(train, test, classes)
+
+
+def _read_member(archive: zipfile.ZipFile, name: str) -> NDArray[np.generic]:
+    with archive.open(name) as member:
+        return np.lib.format.read_array(member, allow_pickle=False)
 
 
 def check_images(

@@ -19,7 +19,9 @@ def plain_evaluation(world, run):
     logits = world.net.apply({"params": params}, jnp.asarray(images, jnp.float32))
     labels = jnp.asarray(world.data.labels)
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
-    return (np.asarray(logits).argmax(1) == world.data.labels).mean(), float(losses.mean())
+    return (np.asarray(logits).argmax(1) == world.data.labels).mean(), float(
+        losses.mean()
+    )
 
 
 @pytest.mark.parametrize("batch_size", [7, 180, 1000])

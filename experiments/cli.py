@@ -1,0 +1,83 @@
+"""What every command-line program shares: flags from sections, and kind errors."""
+
+import dataclasses
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from absl import app, flags, logging
+
+from dpsparfl_jax import config
+from dpsparfl_jax.errors import InputError
+
+BAD_INPUT = 2
+
+
+def define_config_flags(base: config.RunConfig) -> None:
+    """Defines `--section.field` for every setting; unset keeps the value of `base`."""
+    define = {
+        bool: flags.DEFINE_bool,
+        int: flags.DEFINE_integer,
+        float: flags.DEFINE_float,
+        str: flags.DEFINE_string,
+    }
+    for section in config.SECTIONS:
+        values = getattr(base, section)
+        for field in dataclasses.fields(values):
+            value = getattr(values, field.name)
+            define[type(field.default)](
+                f"{section}.{field.name}", None, _help(field, value)
+            )
+    flags.DEFINE_integer("seed", None, f"seed of everything random (now: {base.seed})")
+
+
+def _help(field: dataclasses.Field[Any], value: Any) -> str:
+    rule = config.describe_rule(field)
+    source = field.metadata["paper"]
+    notes = [rule, f"now: {value!r}", f"paper: {source}" if source else "ours"]
+    return f"{field.metadata['help']} ({'; '.join(note for note in notes if note)})"
+
+
+def config_from_flags(base: config.RunConfig) -> config.RunConfig:
+    """`base` with the flags that were set."""
+    sections = {}
+    for section in config.SECTIONS:
+        values = getattr(base, section)
+        given = {
+            field.name: flags.FLAGS[f"{section}.{field.name}"].value
+            for field in dataclasses.fields(values)
+        }
+        changes = {name: value for name, value in given.items() if value is not None}
+        try:
+            sections[section] = dataclasses.replace(values, **changes)
+        except InputError as error:
+            raise InputError(f"--{section}.{error}") from None
+    seed = flags.FLAGS["seed"].value
+    return config.RunConfig(**sections, seed=base.seed if seed is None else seed)
+
+
+def run(main: Callable[[], None]) -> None:
+    """Runs a program: bad flags or input give one sentence and exit code 2."""
+
+    def parse(argv: Sequence[str]) -> list[str]:
+        try:
+            left = flags.FLAGS(argv)
+        except flags.Error as error:
+            _refuse(str(error))
+        if len(left) > 1:
+            _refuse(f"unexpected argument {left[1]!r}: settings are --name=value.")
+        return left
+
+    def guarded(argv: Sequence[str]) -> None:
+        logging.set_verbosity(logging.WARNING)
+        try:
+            main()
+        except InputError as error:
+            _refuse(str(error))
+
+    app.run(guarded, flags_parser=parse)
+
+
+def _refuse(message: str) -> None:
+    print(f"{message} (--help lists every flag)", file=sys.stderr)
+    sys.exit(BAD_INPUT)
