@@ -16,7 +16,12 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.training import aggregate, keys
-from dpsparfl_jax.training.local import ClientRecords, LocalSpec, train_client
+from dpsparfl_jax.training.local import (
+    ClientRecords,
+    LocalSpec,
+    check_images,
+    train_client,
+)
 from dpsparfl_jax.types import (
     Array,
     ClientTables,
@@ -85,6 +90,7 @@ def make_cohort_step(
         root_keys: jax.Array,
         tasks: Tasks,
     ) -> tuple[Params, Diagnostics]:
+        check_images(data, spec.image_shape)
         count = tasks.run.shape[0]
         each = -(-count // mesh.size)  # tasks of one device
         chunk = {"map": 1, "vmap": each, "chunked": min(chunk_size, each)}[execution]

@@ -11,7 +11,11 @@ import numpy as np
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.training import cohort, layers
 from dpsparfl_jax.training.clipping import example_losses
-from dpsparfl_jax.training.local import check_pixel_statistics, normalise
+from dpsparfl_jax.training.local import (
+    check_images,
+    check_pixel_statistics,
+    normalise,
+)
 from dpsparfl_jax.types import Evaluation, ImageSet, Params
 
 Evaluate = Callable[[Params, ImageSet], Evaluation]
@@ -55,6 +59,7 @@ def make_evaluate(
         )
 
     def evaluate(params: Params, data: ImageSet) -> Evaluation:
+        check_images(data, image_shape)
         if execution == "map":
             return jax.lax.map(lambda one: one_run(one, data), params)
         return jax.vmap(one_run, in_axes=(0, None))(params, data)

@@ -35,6 +35,7 @@ _LARGEST_GROWTH = np.float32(1e3)
 class LocalSpec(NamedTuple):
     """What a compiled program is built around; all else is data."""
 
+    image_shape: tuple[int, ...]
     clipped_sum: clipping.ClippedSumFn
     optimizer: OptimizerFactory
     steps: int  # tau
@@ -84,6 +85,7 @@ def make_spec(
         raise InputError("local steps must be at least 1.")
     check_pixel_statistics(pixel_mean, pixel_std, image_shape[-1])
     return LocalSpec(
+        tuple(image_shape),
         clipping.make_clipped_sum(model, params, image_shape, method),
         OPTIMIZERS[optimizer],
         steps,
@@ -105,6 +107,16 @@ def check_pixel_statistics(
         raise InputError(
             f"pixel mean and standard deviation must be finite, the latter positive, "
             f"one value or one for each of the {channels} channels."
+        )
+
+
+def check_images(data: ImageSet, image_shape: tuple[int, ...]) -> None:
+    """Refuses images that the compiled program was not made for (while tracing)."""
+    shape, dtype = tuple(data.images.shape[1:]), data.images.dtype
+    if shape != tuple(image_shape) or dtype != np.uint8:
+        raise InputError(
+            f"the model takes uint8 images of shape {list(image_shape)}, but these are "
+            f"{dtype} of shape {list(shape)}."
         )
 
 

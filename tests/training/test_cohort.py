@@ -178,6 +178,19 @@ def test_other_rounds_and_seeds_draw_other_masks(world, baseline):
     assert (other[1].kept != baseline[1].kept).sum() >= 8
 
 
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (np.zeros((180, 9, 8, 1), np.uint8), r"these are uint8 of shape \[9, 8, 1\]"),
+        (np.zeros((180, 8, 8, 1), np.float32), "these are float32 of shape"),
+    ],
+)
+def test_images_of_another_shape_or_dtype_are_refused(world, images, message):
+    strange = world._replace(data=world.data._replace(images=images))
+    with pytest.raises(InputError, match=message):
+        worlds.run_round(strange, grid_rows(world))
+
+
 def test_automatic_execution_and_bad_names():
     assert cohort.resolve_execution("auto", "cpu") == "map"
     assert cohort.resolve_execution("auto", "gpu") == "chunked"

@@ -53,6 +53,13 @@ def test_models_with_other_layers_are_evaluated_too():
     assert np.isfinite(got.loss).all()
 
 
+def test_images_of_another_shape_are_refused():
+    world = worlds.make_world("small_cnn")
+    measure = evaluate.make_evaluate(world.net, (9, 8, 1))
+    with pytest.raises(InputError, match="takes uint8 images of shape"):
+        measure(world.params, world.data)
+
+
 def test_empty_batches_are_refused():
     with pytest.raises(InputError, match="evaluation batch size"):
         evaluate.make_evaluate(models.make_model("logistic"), (4, 4, 1), batch_size=0)
