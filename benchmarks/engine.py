@@ -103,6 +103,8 @@ def engine(setting: Setting, steps: int) -> timing.Contender:
         noise_multiplier=NOISE,
         learning_rate=RATE,
         batch_size=setting.batch,
+        capacity=setting.capacity,
+        overflow_probability=OVERFLOW,
     )
     state = cohort.replicate(jax.tree.map(lambda leaf: leaf[None], setting.params))
     data, tables, roots, rows = cohort.replicate(
@@ -136,7 +138,8 @@ def textbook(setting: Setting, width: int) -> timing.Contender:
     )
 
     def draw(key: jax.Array) -> Any:
-        return masks.bernoulli_mask(key, setting.params, setting.keep_rate)
+        keep = packing.probability_word(setting.keep_rate)
+        return masks.bernoulli_mask(key, setting.params, keep)
 
     mask = jax.vmap(draw)(jax.random.split(jax.random.key(1), CLIENTS))
     roots = jax.random.split(jax.random.key(2), CLIENTS)

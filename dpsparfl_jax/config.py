@@ -1,7 +1,7 @@
 """Every setting once: default, bounds, unit and help; derived values are properties.
 
 Sections are frozen and check themselves when made. Command-line flags are generated
-from them (`experiments/flags.py`); the library itself reads no flag.
+from them (`experiments/cli.py`); the library itself reads no flag.
 """
 
 import dataclasses
@@ -55,6 +55,12 @@ class Section:
 
     def _check(self, field: dataclasses.Field[Any]) -> None:
         value, rule = getattr(self, field.name), field.metadata
+        kind = type(field.default)
+        same_kind = isinstance(value, int | float if kind is float else kind)
+        if not same_kind or (isinstance(value, bool) and kind is not bool):
+            raise InputError(
+                f"{field.name} must be of type {kind.__name__}, but is {value!r}."
+            )
         if rule["choices"]:
             good = value in rule["choices"]
         elif isinstance(value, str | bool):

@@ -34,7 +34,7 @@ class Tasks(NamedTuple):
     client: Array  # [K] int32
     round: Array  # [K] int32
     active: Array  # [K] bool, False marks an idle slot
-    keep_rate: Array  # [K] float32 s, share of coordinates kept
+    keep: Array  # [K] uint32 largest random word that keeps a coordinate: s
     clip_bound: Array  # [K] float32 sensitivity of the sum: sqrt(s)*C, C, or inf
     noise_multiplier: Array  # [K] float32 noise std / clip bound; 0 adds none
     learning_rate: Array  # [K] float32

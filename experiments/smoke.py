@@ -116,6 +116,8 @@ def main() -> None:
             noise_multiplier=noise,
             learning_rate=training.learning_rate,
             batch_size=training.batch_size,
+            capacity=capacity,
+            overflow_probability=settings.privacy.overflow_probability,
             clipping=training.clipping,
         )
         state, diagnostics = step(

@@ -56,6 +56,15 @@ def test_choices_are_those_of_the_rooms_that_use_them():
     assert choices(config.PerfConfig, "clipping_method") == set(clipping.METHODS)
 
 
+@pytest.mark.parametrize(
+    "changes", [{"clip_norm": "abc"}, {"clip_norm": True}, {"local_steps": 2.5}]
+)
+def test_a_value_of_another_type_is_refused(changes):
+    with pytest.raises(InputError, match="must be of type"):
+        config.TrainingConfig(**changes)
+    assert config.TrainingConfig(clip_norm=2).clip_norm == 2
+
+
 def test_sections_must_fit_each_other():
     off = config.TrainingConfig(clipping="off")
     with pytest.raises(InputError, match="noise without clipping"):

@@ -38,13 +38,11 @@ def test_root_words_are_those_of_a_jax_key():
 
 def test_keys_differ_by_round_client_and_purpose():
     root = jax.numpy.asarray(keys.root_key_words(3)[0])
-    seen = set()
-    for round_index in range(3):
-        for client in range(3):
-            key = keys.task_key(
-                root, jax.numpy.int32(round_index), jax.numpy.int32(client)
-            )
-            for purpose in rng.Purpose:
-                data = jax.random.key_data(keys.purpose_key(key, purpose))
-                seen.add(tuple(data.tolist()))
-    assert len(seen) == 3 * 3 * len(rng.Purpose)
+    found = [keys.init_key(3), *jax.random.split(keys.init_key(3), 5)]
+    for purpose in (rng.Purpose.MASK, rng.Purpose.SAMPLING, rng.Purpose.NOISE):
+        for round_index in range(3):
+            for client in range(3):
+                numbers = jax.numpy.int32(round_index), jax.numpy.int32(client)
+                found.append(keys.task_key(root, purpose, *numbers))
+    data = {tuple(jax.random.key_data(key).tolist()) for key in found}
+    assert len(data) == len(found) == 6 + 27

@@ -74,6 +74,8 @@ def make_tasks(world: World, **changes):
         "noise_multiplier": 0.5,
         "learning_rate": 0.1,
         "batch_size": 4,
+        "capacity": 12,
+        "overflow_probability": 1e-2,
         **changes,
     }
     return tasks.make_tasks(world.tables, **settings)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,12 +18,18 @@ def pack_clients(runs: Sequence[Sequence[ArrayLike]], num_images: int) -> Client
     All runs have the same number of clients; shorter lists are padded with their own
     first entry (never sampled, but a valid address).
     """
-    lists = [[np.asarray(client, np.int64) for client in run] for run in runs]
+    lists = [[np.asarray(client) for client in run] for run in runs]
     if not lists or len({len(run) for run in lists}) != 1 or not lists[0]:
         raise InputError("every run needs the same number (at least one) of clients.")
     for r, run in enumerate(lists):
         for i, client in enumerate(run):
             _check_client(client, i, r, num_images)
+        owned = np.concatenate(run)
+        if np.unique(owned).size != owned.size:
+            raise InputError(
+                f"run {r} lists an image twice: budgets are per client, so each image "
+                "belongs to one client, once."
+            )
     longest = max(client.size for run in lists for client in run)
     indices = np.stack(
         [np.stack([_pad(client, longest) for client in run]) for run in lists]
@@ -31,22 +38,20 @@ def pack_clients(runs: Sequence[Sequence[ArrayLike]], num_images: int) -> Client
     return ClientTables(indices.astype(np.int32), sizes)
 
 
-def _check_client(
-    client: NDArray[np.int64], number: int, run: int, num_images: int
-) -> None:
+def _check_client(client: NDArray[Any], number: int, run: int, num_images: int) -> None:
     name = f"client {number} of run {run}"
     if client.ndim != 1 or client.size == 0:
         raise InputError(f"{name} has no data: give it at least one example.")
+    if not np.issubdtype(client.dtype, np.integer):
+        raise InputError(f"{name} lists {client.dtype} numbers: give whole ones.")
     if client.min() < 0 or client.max() >= num_images:
         raise InputError(
             f"{name} refers to images {client.min()} to {client.max()}, but the set "
             f"has 0 to {num_images - 1}."
         )
-    if np.unique(client).size != client.size:
-        raise InputError(f"{name} lists an image twice: list each one once.")
 
 
-def _pad(client: NDArray[np.int64], length: int) -> NDArray[np.int64]:
+def _pad(client: NDArray[Any], length: int) -> NDArray[Any]:
     return np.concatenate([client, np.repeat(client[:1], length - client.size)])
 
 
@@ -65,14 +70,16 @@ def sampling_rate(batch_size: ArrayLike, sizes: ArrayLike) -> NDArray[np.float64
     return rate
 
 
-def inclusion_word(rate: ArrayLike) -> NDArray[np.uint32]:
-    """Largest 32-bit word that includes an example sampled at `rate`.
+def probability_word(probability: ArrayLike) -> NDArray[np.uint32]:
+    """Largest uniform 32-bit word that counts as a success.
 
     Rounded down: an example is never more likely to be drawn than the accountant
-    assumes, and by less than 2^-32 less likely.
+    assumes, and by less than 2^-32 less likely. A probability of 1 always succeeds.
     """
-    scaled = np.floor(np.asarray(rate, np.float64) * 2.0**32)
-    return (np.maximum(scaled, 1.0) - 1.0).astype(np.uint32)
+    scaled = np.floor(np.asarray(probability, np.float64) * 2.0**32)
+    if np.any(scaled < 1) or np.any(scaled > 2.0**32):
+        raise InputError("a probability must lie between 2^-32 and 1.")
+    return (scaled - 1.0).astype(np.uint32)
 
 
 def overflow_probability(

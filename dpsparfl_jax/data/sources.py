@@ -1,7 +1,9 @@
 """Image sets from files, checked before use."""
 
 import pathlib
+import tokenize
 import zipfile
+import zlib
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +12,19 @@ from numpy.typing import NDArray
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.types import ImageSet
 
+# What zipfile and NumPy's header parser raise on damaged files.
+_UNREADABLE = (
+    KeyError,
+    ValueError,
+    OSError,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    SyntaxError,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 _ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
 
 
@@ -31,7 +46,7 @@ def load_npz(name: str, directory: str | pathlib.Path) -> LabelledSets:
     try:
         with zipfile.ZipFile(path) as archive:
             arrays = [_read_member(archive, f"{key}.npy") for key in _ARRAYS]
-    except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+    except _UNREADABLE as error:
         raise InputError(
             f"{path} is not readable as an npz of {', '.join(_ARRAYS)} ({error})."
         ) from error

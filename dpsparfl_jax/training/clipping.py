@@ -26,6 +26,14 @@ METHODS = ("ghost", "vmap")
 _LOG = logging.getLogger(__name__)
 _ZERO = np.float32(0)
 
+# Accelerators round the inputs of a default matrix product to 10 bits or fewer. A norm
+# and the sum it bounds must not be rounded apart, so these products are full float32.
+_EXACT = jax.lax.Precision.HIGHEST
+
+
+def _dot(a: jax.Array, b: jax.Array) -> jax.Array:
+    return jnp.matmul(a, b, precision=_EXACT)
+
 
 class ClippedSum(NamedTuple):
     """Sum over a batch whose one-record sensitivity is the clip bound."""
@@ -57,15 +65,16 @@ def example_losses(logits: jax.Array, labels: jax.Array) -> jax.Array:
 
 
 def clip_factors(
-    norms: jax.Array, real: jax.Array, bound: jax.Array
+    norms: jax.Array, losses: jax.Array, real: jax.Array, bound: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """min(1, bound / norm) for usable examples, 0 for the others, and which are usable.
 
     A gradient that is not finite cannot be scaled to the bound, so the example adds
-    nothing: that keeps the sensitivity for any data whatever.
+    nothing: that keeps the sensitivity for any data whatever. A loss that is not finite
+    (a label that the model does not have) disqualifies an example too.
     Departs: BUILD_NOTES "clip factor" (the paper prints its inverse).
     """
-    usable = real & jnp.isfinite(norms)
+    usable = real & jnp.isfinite(norms) & jnp.isfinite(losses)
     tiny = np.finfo(np.float32).tiny
     factors = jnp.minimum(np.float32(1), bound / jnp.maximum(norms, tiny))
     return jnp.where(usable, factors, _ZERO), usable
@@ -114,11 +123,12 @@ def _textbook(model: nn.Module) -> ClippedSumFn:
             jnp.sum(g * g, axis=range(1, g.ndim)) for g in jax.tree.leaves(grads)
         ]
         norms = jnp.sqrt(sum(squares))
-        factors, usable = clip_factors(norms, real, bound)
+        factors, usable = clip_factors(norms, losses, real, bound)
 
         def weighted_sum(g: jax.Array) -> jax.Array:
             keep = usable.reshape(-1, *[1] * (g.ndim - 1))
-            return jnp.tensordot(factors, jnp.where(keep, g, _ZERO), axes=1)
+            clean = jnp.where(keep, g, _ZERO)
+            return jnp.tensordot(factors, clean, axes=1, precision=_EXACT)
 
         total = jax.tree.map(weighted_sum, grads)
         return ClippedSum(
@@ -138,9 +148,9 @@ def _ghost(model: nn.Module, opened: tuple[layers_lib.Layer, ...]) -> ClippedSum
         bound: jax.Array,
     ) -> ClippedSum:
         def total_loss(taps: Any) -> tuple[jax.Array, Any]:
-            logits, record = layers_lib.run_layers(model, params, images, taps)
+            logits, inputs = layers_lib.run_each(model, params, images, taps)
             losses = jnp.where(real, example_losses(logits, labels), _ZERO)
-            return jnp.sum(losses), (losses, record.inputs)
+            return jnp.sum(losses), (losses, inputs)
 
         taps = layers_lib.zero_taps(opened, images.shape[0])
         cotangents, (losses, inputs) = jax.grad(total_loss, has_aux=True)(taps)
@@ -153,7 +163,7 @@ def _ghost(model: nn.Module, opened: tuple[layers_lib.Layer, ...]) -> ClippedSum
             for layer in opened
         ]
         norms = jnp.sqrt(sum(part.squared_norms for part in parts))
-        factors, usable = clip_factors(norms, real, bound)
+        factors, usable = clip_factors(norms, losses, real, bound)
         total: dict[str, Any] = {}
         for layer, part in zip(opened, parts, strict=True):
             _put(total, layer.path, part.weighted_sum(factors, usable))
@@ -184,7 +194,7 @@ def _open_gradient(mask: Any, x: jax.Array, d: jax.Array) -> _LayerGradient:
     sums = jnp.where(mask["bias"][None] > 0, sums, _ZERO)
 
     def weighted_sum(factors: jax.Array, usable: jax.Array) -> dict[str, jax.Array]:
-        bias = factors @ jnp.where(usable[:, None], sums, _ZERO)
+        bias = _dot(factors, jnp.where(usable[:, None], sums, _ZERO))
         return {**weights.weighted_sum(factors, usable), "bias": bias}
 
     return _LayerGradient(
@@ -200,13 +210,13 @@ def _row_kernel(mask: jax.Array, x: jax.Array, d: jax.Array) -> _LayerGradient:
     # a huge cotangent cannot underflow and overflow apart from each other.
     x_scale, d_scale = _row_scale(x), _row_scale(d)
     x_unit, d_unit = x / x_scale, d / d_scale
-    unit = jnp.sum((x_unit * x_unit) @ mask * (d_unit * d_unit), axis=-1)
+    unit = jnp.sum(_dot(x_unit * x_unit, mask) * (d_unit * d_unit), axis=-1)
     scale = (x_scale * d_scale)[:, 0]
 
     def weighted_sum(factors: jax.Array, usable: jax.Array) -> dict[str, jax.Array]:
         clean_x = jnp.where(usable[:, None], x, _ZERO)
         clean_d = jnp.where(usable[:, None], d, _ZERO) * factors[:, None]
-        total = jnp.where(mask > 0, clean_x.T @ clean_d, _ZERO)
+        total = jnp.where(mask > 0, _dot(clean_x.T, clean_d), _ZERO)
         return {"kernel": total.reshape(shape)}
 
     return _LayerGradient(unit * scale * scale, weighted_sum)
@@ -219,12 +229,17 @@ def _row_scale(x: jax.Array) -> jax.Array:
 
 def _patch_kernel(mask: jax.Array, x: jax.Array, d: jax.Array) -> _LayerGradient:
     """Kernel of a layer with many positions per example: its gradient is formed."""
-    grads = jnp.einsum("bpi,bpo->bio", layers_lib.positions(x), layers_lib.positions(d))
+    grads = jnp.einsum(
+        "bpi,bpo->bio",
+        layers_lib.positions(x),
+        layers_lib.positions(d),
+        precision=_EXACT,
+    )
     grads = grads.reshape(grads.shape[0], -1)
     grads = jnp.where(mask.reshape(1, -1) > 0, grads, _ZERO)
 
     def weighted_sum(factors: jax.Array, usable: jax.Array) -> dict[str, jax.Array]:
-        total = factors @ jnp.where(usable[:, None], grads, _ZERO)
+        total = _dot(factors, jnp.where(usable[:, None], grads, _ZERO))
         return {"kernel": total.reshape(mask.shape)}
 
     return _LayerGradient(jnp.sum(grads * grads, axis=-1), weighted_sum)

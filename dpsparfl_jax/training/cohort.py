@@ -15,7 +15,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.training import aggregate, keys
+from dpsparfl_jax.training import aggregate
 from dpsparfl_jax.training.local import (
     ClientRecords,
     LocalSpec,
@@ -50,6 +50,8 @@ def replicate(tree: Any, mesh: Mesh | None = None) -> Any:
 
     Everything a cohort step takes goes through here, once: arrays that are where the
     compiled program wants them are neither moved nor do they cause a second compile.
+    What is there already is not copied, and a cohort step uses up the parameters it is
+    given.
     """
     mesh = mesh or task_mesh(jax.devices()[:1])
     return jax.device_put(tree, NamedSharding(mesh, PartitionSpec()))
@@ -150,9 +152,9 @@ def _train_tasks(
         server = jax.tree.map(lambda leaf: leaf[task.run], params)
         size = tables.sizes[task.run, task.client]
         records = ClientRecords(tables.indices[task.run, task.client], size)
-        key = keys.task_key(root_keys[task.run], task.round, task.client)
+        root = root_keys[task.run]
         result = train_client(
-            spec, server, data, records, task, key, choose_size=chunk == 1
+            spec, server, data, records, task, root, choose_size=chunk == 1
         )
         arrived = task.active & ~result.diagnostics.diverged
         weight = jnp.where(arrived, size.astype(jnp.float32), np.float32(0))

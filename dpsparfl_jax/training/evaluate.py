@@ -78,5 +78,11 @@ def _forward(
         layers.opened_layers(model, shapes, image_shape)
     except layers.UnsupportedLayer:
         apply: Any = model.apply
-        return lambda params, images: apply({"params": params}, images)
-    return lambda params, images: layers.run_layers(model, params, images)[0]
+
+        def one_by_one(params: Params, images: jax.Array) -> jax.Array:
+            return jax.vmap(lambda image: apply({"params": params}, image[None])[0])(
+                images
+            )
+
+        return one_by_one
+    return lambda params, images: layers.run_each(model, params, images)[0]

@@ -15,28 +15,27 @@ _IMPLEMENTATION = "threefry2x32"
 def root_key_words(seeds: ArrayLike) -> NDArray[np.uint32]:
     """Root keys of runs as plain words (seed >> 32, seed), `[R, 2]`, made on the host.
 
-    This is the layout of `jax.random.key(seed)`, so that a run's root key equals it.
+    For seeds below 2^32 this is what `jax.random.key(seed)` holds.
     """
     seeds = np.atleast_1d(np.asarray(seeds, np.uint64))
     low = seeds & np.uint64(0xFFFFFFFF)
     return np.stack([seeds >> np.uint64(32), low], axis=-1).astype(np.uint32)
 
 
-def task_key(root: jax.Array, round_index: jax.Array, client: jax.Array) -> jax.Array:
-    """Key of one task from the words of its run's root key `[2]`."""
+def purpose_key(root: jax.Array, purpose: Purpose) -> jax.Array:
+    """Key of one use within a run, from the words of its root key `[2]`."""
     key = jax.random.wrap_key_data(root, impl=_IMPLEMENTATION)
-    key = jax.random.fold_in(key, round_index.astype(jnp.uint32))
-    return jax.random.fold_in(key, client.astype(jnp.uint32))
-
-
-def purpose_key(key: jax.Array, purpose: Purpose) -> jax.Array:
-    """Key for one use within a task (mask, sampling, noise)."""
     return jax.random.fold_in(key, np.uint32(purpose))
+
+
+def task_key(
+    root: jax.Array, purpose: Purpose, round_index: jax.Array, client: jax.Array
+) -> jax.Array:
+    """Key of one use within one task; uses branch off before rounds and clients."""
+    key = jax.random.fold_in(purpose_key(root, purpose), round_index.astype(jnp.uint32))
+    return jax.random.fold_in(key, client.astype(jnp.uint32))
 
 
 def init_key(seed: int) -> jax.Array:
     """Key that initialises the model of the run with this seed."""
-    root = jax.random.wrap_key_data(
-        jnp.asarray(root_key_words(seed)[0]), impl=_IMPLEMENTATION
-    )
-    return purpose_key(root, Purpose.MODEL_INIT)
+    return purpose_key(jnp.asarray(root_key_words(seed)[0]), Purpose.MODEL_INIT)

@@ -8,13 +8,14 @@ the layer's output cotangent, from which clipping builds everything else.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.linen.dtypes import promote_dtype
 
 from dpsparfl_jax.types import Params
 
@@ -29,15 +30,7 @@ class Layer(NamedTuple):
     """One opened layer: output = input @ kernel + bias over the last axis."""
 
     path: Path
-    output_shape: tuple[int, ...]  # without the batch axis
-    use_bias: bool
-
-
-class Recording(NamedTuple):
-    """What a recorded forward pass yields besides logits, by layer path."""
-
-    inputs: dict[Path, jax.Array]  # [B, fan_in] or [B, positions..., fan_in]
-    outputs: dict[Path, jax.Array]
+    output_shape: tuple[int, ...]  # for one image, all axes
 
 
 def extract_patches(
@@ -98,7 +91,11 @@ def _conv_patches(module: nn.Conv, x: jax.Array) -> jax.Array:
 
 def _layer_input(module: Any, inputs: jax.Array) -> jax.Array:
     """The matrix-product input of an opened layer."""
-    special = module.dtype not in (None, jnp.float32) or inputs.dtype != jnp.float32
+    special = (
+        module.dtype not in (None, jnp.float32)
+        or inputs.dtype != jnp.float32
+        or module.promote_dtype is not promote_dtype
+    )
     if isinstance(module, nn.Dense):
         special |= module.dot_general is not None or module.dot_general_cls is not None
         special |= inputs.ndim < 2
@@ -117,14 +114,15 @@ def layer_params(params: Params, path: Path) -> Mapping[str, jax.Array]:
 def run_layers(
     model: nn.Module,
     params: Params,
-    images: jax.Array,
+    image: jax.Array,
     taps: Mapping[Path, jax.Array] | None = None,
+    check: Callable[[Any], None] | None = None,
     outer_params: Params | None = None,
-) -> tuple[jax.Array, Recording]:
-    """Logits of the model with its layers opened, and what they were fed.
+) -> tuple[jax.Array, dict[Path, jax.Array], dict[Path, jax.Array]]:
+    """Logits of one image with the layers opened, and each layer's input and output.
 
-    `outer_params` is what the model itself is given (`opened_layers` uses it to see
-    whether anything but the opened layers reads a parameter).
+    `opened_layers` uses the rest: `check` sees every opened module, and the model
+    itself is given `outer_params`, so that any other use of a parameter shows.
     """
     inputs: dict[Path, jax.Array] = {}
     outputs: dict[Path, jax.Array] = {}
@@ -137,6 +135,8 @@ def run_layers(
         path = tuple(module.path)
         if path in inputs:
             raise UnsupportedLayer(f"the layer {'/'.join(path)} is used twice")
+        if check is not None:
+            check(module)
         x = _layer_input(module, *args, **kwargs)
         own = layer_params(params, path)
         y = x @ own["kernel"].reshape(x.shape[-1], -1)
@@ -149,8 +149,26 @@ def run_layers(
 
     with nn.intercept_methods(open_layer):
         variables = {"params": params if outer_params is None else outer_params}
-        logits: Any = model.apply(variables, images)
-    return logits, Recording(inputs, outputs)
+        logits: Any = model.apply(variables, image[None])
+    return logits[0], inputs, outputs
+
+
+def run_each(
+    model: nn.Module,
+    params: Params,
+    images: jax.Array,
+    taps: Mapping[Path, jax.Array] | None = None,
+) -> tuple[jax.Array, dict[Path, jax.Array]]:
+    """Logits and layer inputs of a batch, one image at a time.
+
+    Mapped over images rather than fed a batch: whatever a model does along the batch
+    axis, one record can then touch no other record's gradient.
+    """
+
+    def one(image: jax.Array, taps: Any) -> tuple[jax.Array, dict[Path, jax.Array]]:
+        return run_layers(model, params, image, taps)[:2]
+
+    return jax.vmap(one)(images, taps)
 
 
 def opened_layers(
@@ -159,34 +177,49 @@ def opened_layers(
     """The layers of a model, if they hold all of its parameters; traced, not run.
 
     Raises UnsupportedLayer when the model has a parameter outside plain Dense and Conv
-    layers, uses a layer twice, or reads a layer's parameters from elsewhere: then the
-    product formulas of `clipping` would not be its gradient.
+    layers, uses a layer twice, transforms a layer's parameters on their way to it, or
+    reads them from elsewhere: the formulas of `clipping` would not be its gradient.
     """
+    leaves = jax.tree_util.tree_flatten_with_path(params)[0]
+    names = [tuple(str(getattr(k, "key", k)) for k in path) for path, _ in leaves]
     shapes = jax.tree.map(lambda p: jax.ShapeDtypeStruct(p.shape, p.dtype), params)
-    images = jax.ShapeDtypeStruct((2, *image_shape), jnp.float32)
+    image = jax.ShapeDtypeStruct(tuple(image_shape), jnp.float32)
     found: dict[Path, tuple[int, ...]] = {}
+    seen: list[Path] = []
 
     def forward(outer: Params, inner: Params, x: jax.Array) -> jax.Array:
-        logits, record = run_layers(model, inner, x, outer_params=outer)
-        found.update({p: y.shape[1:] for p, y in record.outputs.items()})
+        def check(module: Any) -> None:
+            seen.extend(_own_parameters(module, outer))
+
+        logits, _, outputs = run_layers(
+            model, inner, x, check=check, outer_params=outer
+        )
+        found.update({path: y.shape for path, y in outputs.items()})
         return logits
 
     try:
-        jaxpr = jax.make_jaxpr(forward)(shapes, shapes, images).jaxpr
+        jaxpr = jax.make_jaxpr(forward)(shapes, shapes, image).jaxpr
     except jax.errors.UnexpectedTracerError:
         raise UnsupportedLayer("a layer sits inside a lifted transform") from None
-    covered = {(*path, name) for path in found for name in layer_params(params, path)}
-    leaves = jax.tree_util.tree_flatten_with_path(params)[0]
-    for key_path, _ in leaves:
-        name = tuple(str(getattr(k, "key", k)) for k in key_path)
-        if name not in covered:
+    for name in names:
+        if name not in seen:
             raise UnsupportedLayer(f"parameter {'/'.join(name)} is in another layer")
     if _depends_on(jaxpr, jaxpr.invars[: len(leaves)]):
         raise UnsupportedLayer("a layer's parameters are read from outside the layer")
-    return tuple(
-        Layer(path, shape, "bias" in layer_params(params, path))
-        for path, shape in found.items()
-    )
+    return tuple(Layer(path, shape) for path, shape in found.items())
+
+
+def _own_parameters(module: Any, tree: Params) -> list[Path]:
+    """Names of a layer's parameters, if they reach it untransformed."""
+    path = tuple(module.path)
+    name = "/".join(path)
+    own = layer_params(tree, path) if path else None
+    given = module.variables.get("params", {})
+    if own is None or set(given) != set(own):
+        raise UnsupportedLayer(f"the layer {name} shares its scope")
+    if any(given[key] is not own[key] for key in own):
+        raise UnsupportedLayer(f"the parameters of {name} are transformed on the way")
+    return [(*path, key) for key in own]
 
 
 def _depends_on(jaxpr: Any, sources: list[Any]) -> bool:
@@ -199,7 +232,7 @@ def _depends_on(jaxpr: Any, sources: list[Any]) -> bool:
 
 
 def zero_taps(layers: tuple[Layer, ...], batch: int) -> dict[Path, jax.Array]:
-    """Taps that change nothing."""
+    """Taps for every image of a batch that change nothing."""
     return {
         layer.path: jnp.zeros((batch, *layer.output_shape), jnp.float32)
         for layer in layers

@@ -137,32 +137,35 @@ def train_client(
     data: ImageSet,
     records: ClientRecords,
     task: Tasks,
-    key: jax.Array,
+    root: jax.Array,
     *,
     choose_size: bool,
 ) -> LocalResult:
     """Tau private steps from the server's parameters; returns the masked update.
 
-    Paper: Algorithm 1, client side.  `task` is one row (scalars).  With `choose_size`
-    each batch runs in the smallest padded size that holds it, by a branch that only
-    pays when tasks are not vmapped; the result is the same.
+    Paper: Algorithm 1, client side.  `task` is one row (scalars), `root` the words of
+    the run's root key.  With `choose_size` each batch runs in the smallest padded size
+    that holds it, by a branch that only pays when tasks are not vmapped; the result is
+    the same.
     """
-    mask = masks.draw_mask(
-        spec.mask_kind, keys.purpose_key(key, Purpose.MASK), params, task.keep_rate
+    mask_key, sampling_key, noise_key = (
+        keys.task_key(root, purpose, task.round, task.client)
+        for purpose in (Purpose.MASK, Purpose.SAMPLING, Purpose.NOISE)
     )
+    mask = masks.draw_mask(spec.mask_kind, mask_key, params, task.keep)
     batches = sampling.poisson_batches(
-        keys.purpose_key(key, Purpose.SAMPLING),
+        sampling_key,
         task.inclusion,
         records.size,
         steps=spec.steps,
         table_length=records.indices.shape[0],
         capacity=spec.capacity,
     )
-    noise_key = keys.purpose_key(key, Purpose.NOISE)
     noise_std = jnp.where(
         task.noise_multiplier > 0, task.noise_multiplier * task.clip_bound, _ZERO
     )
-    kept = jnp.sum(jnp.stack([jnp.sum(leaf) for leaf in jax.tree.leaves(mask)]))
+    counts = [jnp.sum(leaf > 0, dtype=jnp.int32) for leaf in jax.tree.leaves(mask)]
+    kept = jnp.sum(jnp.stack(counts), dtype=jnp.int32)
     optimizer = spec.optimizer(task.learning_rate)
 
     def step(carry: Any, inputs: Any) -> tuple[Any, _StepTrace]:
@@ -262,6 +265,7 @@ def _diagnose(
     used = jnp.sum(jnp.isfinite(norms), dtype=jnp.int32)
     middle = jnp.sort(norms)[jnp.maximum(used - 1, 0) // 2]
     divisor = jnp.maximum(used, 1).astype(jnp.float32)
+    at_least_one = jnp.maximum(kept, 1).astype(jnp.float32)
     clipped = jnp.sum(jnp.isfinite(norms) & (norms > bound), dtype=jnp.int32)
     return Diagnostics(
         loss=jnp.sum(trace.loss_sum) / divisor,
@@ -269,7 +273,7 @@ def _diagnose(
         median_norm=jnp.where(used > 0, middle, _ZERO),
         gradient_to_noise=jnp.where(
             noise_std > 0,
-            trace.sum_norm[0] / (noise_std * jnp.sqrt(kept)),
+            trace.sum_norm[0] / (noise_std * jnp.sqrt(at_least_one)),
             np.float32(np.inf),
         ),
         examples=jnp.sum(batches.counts, dtype=jnp.int32),

@@ -12,25 +12,12 @@ from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.training import threefry
 
 KINDS = ("bernoulli", "fixed_count")
-_LARGEST_WORD = np.uint32(0xFFFFFFFF)
 
 
 def check_kind(kind: str) -> None:
     """Refuses an unknown kind of mask."""
     if kind not in KINDS:
         raise InputError(f"unknown mask {kind!r}: choose one of {', '.join(KINDS)}.")
-
-
-def probability_threshold(probability: jax.Array) -> jax.Array:
-    """Largest random word that counts as a success, so that P(word <= it) is as given.
-
-    Rounded down to a multiple of 2^-32; a probability of 1 always succeeds.
-    """
-    scaled = probability * np.float32(2.0**32)
-    word = jnp.minimum(scaled, np.float32(2.0**32 - 2.0**8)).astype(jnp.uint32)
-    return jnp.where(
-        probability >= 1, _LARGEST_WORD, jnp.maximum(word, np.uint32(1)) - np.uint32(1)
-    )
 
 
 def _coordinate_words(key: jax.Array, template: Any) -> Any:
@@ -43,14 +30,13 @@ def _coordinate_words(key: jax.Array, template: Any) -> Any:
     return jax.tree.map(one_leaf, template, threefry.leaf_offsets(template))
 
 
-def bernoulli_mask(key: jax.Array, template: Any, keep_rate: jax.Array) -> Any:
-    """Keeps each coordinate with probability `keep_rate`, independently.
+def bernoulli_mask(key: jax.Array, template: Any, keep: jax.Array) -> Any:
+    """Keeps each coordinate independently with probability s = (keep + 1) / 2^32.
 
     Paper: section II.  Returns 0/1 float32 leaves in the shapes of `template`.
     """
-    threshold = probability_threshold(keep_rate)
     words = _coordinate_words(key, template)
-    return jax.tree.map(lambda word: (word <= threshold).astype(jnp.float32), words)
+    return jax.tree.map(lambda word: (word <= keep).astype(jnp.float32), words)
 
 
 def _smallest_with_count(
@@ -65,8 +51,27 @@ def _smallest_with_count(
     return jax.lax.fori_loop(0, 32, halve, jnp.uint32(0))
 
 
-def fixed_count_mask(key: jax.Array, template: Any, keep_rate: jax.Array) -> Any:
-    """Keeps exactly round(keep_rate * D) coordinates, every such set equally likely.
+def _share(keep: jax.Array, size: int) -> jax.Array:
+    """round((keep + 1) * size / 2^32) exactly (halves up), in 32-bit words.
+
+    float32 would miss the count by one at a few percent of rates, and x64 stays off.
+    """
+    half = np.uint32(0xFFFF)
+    keep_high, keep_low = keep >> np.uint32(16), keep & half
+    size_high, size_low = np.uint32(size >> 16), np.uint32(size & 0xFFFF)
+    cross, other = keep_low * size_high, keep_high * size_low
+    middle = (keep_low * size_low >> np.uint32(16)) + (cross & half) + (other & half)
+    low = (keep_low * size_low & half) | (middle << np.uint32(16))
+    high = keep_high * size_high + (cross >> np.uint32(16)) + (other >> np.uint32(16))
+    high = high + (middle >> np.uint32(16))
+    for addend in (np.uint32(size), np.uint32(1 << 31)):  # keep + 1, and to the nearest
+        high = high + (low + addend < low).astype(jnp.uint32)
+        low = low + addend
+    return high.astype(jnp.int32)
+
+
+def fixed_count_mask(key: jax.Array, template: Any, keep: jax.Array) -> Any:
+    """Keeps exactly round(s * D) coordinates, every such set equally likely.
 
     The kept ones have the smallest random words; their cut-off is found by bisection on
     the word (a sort of millions of words costs ten times more), and equal words at the
@@ -79,8 +84,7 @@ def fixed_count_mask(key: jax.Array, template: Any, keep_rate: jax.Array) -> Any
         threefry.leaf_offsets(template),
     )
     size = sum(leaf.size for leaf in jax.tree.leaves(template))
-    wanted = jnp.round(keep_rate * np.float32(size)).astype(jnp.int32)
-    wanted = jnp.clip(wanted, 1, size)
+    wanted = jnp.maximum(_share(keep, size), 1)
 
     def total(leaves: Any) -> jax.Array:
         counts = [jnp.sum(leaf, dtype=jnp.int32) for leaf in jax.tree.leaves(leaves)]
@@ -105,7 +109,7 @@ def fixed_count_mask(key: jax.Array, template: Any, keep_rate: jax.Array) -> Any
 
 
 @functools.partial(jax.jit, static_argnums=0, inline=True)
-def draw_mask(kind: str, key: jax.Array, template: Any, keep_rate: jax.Array) -> Any:
-    """Mask of the named kind."""
+def draw_mask(kind: str, key: jax.Array, template: Any, keep: jax.Array) -> Any:
+    """Mask of the named kind; `keep` is the word of s (`packing.probability_word`)."""
     draw = {"bernoulli": bernoulli_mask, "fixed_count": fixed_count_mask}[kind]
-    return draw(key, template, keep_rate)
+    return draw(key, template, keep)

@@ -44,12 +44,16 @@ def make_tasks(
     noise_multiplier: ArrayLike | None,
     learning_rate: ArrayLike,
     batch_size: ArrayLike,
+    capacity: int,
+    overflow_probability: float = 1e-10,
     clipping: str = "adjusted",
     active: ArrayLike = True,
 ) -> Tasks:
     """Checked rows; scalars are repeated. `noise_multiplier=None` adds no noise.
 
-    Idle rows (`active` False) must still hold legal numbers.
+    `capacity` is the padded batch of the program that will run them: rows that would
+    overflow it with more than `overflow_probability` in a step are refused. Idle rows
+    (`active` False) must still hold legal numbers.
     """
     _require(keep_rate, "keep rate", "in (0, 1]", lambda x: (x > 0) & (x <= 1))
     _require(learning_rate, "learning rate", "positive", lambda x: x > 0)
@@ -68,6 +72,8 @@ def make_tasks(
                 "noise without clipping protects nothing: turn clipping on, or the "
                 "noise off."
             )
+    if np.size(client) == 0:
+        raise InputError("give at least one row (an idle one where nobody trains).")
     run, client = np.broadcast_arrays(run, client)
     num_runs, num_clients = tables.sizes.shape
     _require(run, "run", f"in 0..{num_runs - 1}", lambda x: (x >= 0) & (x < num_runs))
@@ -78,19 +84,27 @@ def make_tasks(
         lambda x: (x >= 0) & (x < num_clients),
     )
     _require_distinct(run, client, round_index, active)
-    rates = packing.sampling_rate(batch_size, np.asarray(tables.sizes)[run, client])
+    sizes = np.asarray(tables.sizes)[run, client]
+    rates = packing.sampling_rate(batch_size, sizes)
+    overflow = np.max(packing.overflow_probability(sizes, rates, capacity), initial=0.0)
+    if overflow > overflow_probability:
+        raise InputError(
+            f"a batch of {np.max(batch_size):g} overflows the padded size {capacity} "
+            f"with probability {overflow:.1e} a step, above {overflow_probability:g}: "
+            "make the program for a larger capacity (packing.batch_capacity)."
+        )
     bound = clip_bound(clip_norm, keep_rate, clipping)
     columns = (
         (run, np.int32),
         (client, np.int32),
         (round_index, np.int32),
         (active, np.bool_),
-        (keep_rate, np.float32),
+        (packing.probability_word(keep_rate), np.uint32),
         (bound, np.float32),
         (noise_multiplier, np.float32),
         (learning_rate, np.float32),
         (batch_size, np.float32),
-        (packing.inclusion_word(rates), np.uint32),
+        (packing.probability_word(rates), np.uint32),
     )
     length = np.broadcast_shapes(*(np.shape(column) for column, _ in columns))
     if len(length) != 1:

@@ -27,7 +27,9 @@ def test_tables_hold_each_clients_images_and_valid_padding():
         ([[[0], []]], "client 1 of run 0 has no data"),
         ([[[0], [9]]], "refers to images 9 to 9, but the set has 0 to 5"),
         ([[[-1]]], "refers to images -1 to -1"),
-        ([[[2, 2]]], "lists an image twice"),
+        ([[[2, 2]]], "run 0 lists an image twice"),
+        ([[[0, 1], [1, 2]]], "run 0 lists an image twice"),
+        ([[[0.2, 1.7]]], "lists float64 numbers"),
     ],
 )
 def test_bad_tables_are_refused(runs, message):
@@ -82,13 +84,16 @@ def test_padded_sizes_of_a_tiny_batch():
     assert packing.padded_sizes(10, 0.1, 3, 6) == (2, 3)
 
 
-def test_inclusion_never_exceeds_the_rate():
-    rates = np.array([1e-12, 0.001, 1 / 3, 0.5, 0.999999, 1.0])
-    words = packing.inclusion_word(rates).astype(np.float64)
+def test_a_probability_is_never_exceeded():
+    rates = np.array([2**-32, 0.001, 1 / 3, 0.5, 0.999999, 1.0])
+    words = packing.probability_word(rates).astype(np.float64)
     effective = (words + 1) / 2**32
-    assert (effective[1:] <= rates[1:]).all()
+    assert (effective <= rates).all()
     assert (rates - effective < 2**-32).all()
     assert words[-1] == 2**32 - 1
+    for bad in (1e-12, 0.0, 1.5):
+        with pytest.raises(InputError, match=r"between 2\^-32 and 1"):
+            packing.probability_word(bad)
 
 
 def test_sampling_rate_bounds():

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from dpsparfl_jax.data import packing
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.training import clipping, layers, masks, models
 from tests import worlds
@@ -27,9 +28,8 @@ def both_methods(name):
 
 
 def draw_mask(params, keep_rate):
-    return masks.draw_mask(
-        "bernoulli", jax.random.key(3), params, jnp.float32(keep_rate)
-    )
+    keep = jnp.asarray(packing.probability_word(keep_rate))
+    return masks.draw_mask("bernoulli", jax.random.key(3), params, keep)
 
 
 def relative_error(a, b):
@@ -139,8 +139,9 @@ def test_an_example_with_a_gradient_that_is_not_finite_adds_nothing(method):
     fn = jax.jit(clipping.make_clipped_sum(net, params, shape, method))
     images, labels = make_batch(shape, size=4)
     bad = images.at[1].set(np.float32(np.nan)).at[2].set(np.float32(3e38))
-    got = fn(params, mask, bad, labels, jnp.ones(4, bool), jnp.float32(1.0))
-    rest = jnp.array([True, False, False, True])
+    unknown = labels.at[3].set(10)  # the model has classes 0 to 9
+    got = fn(params, mask, bad, unknown, jnp.ones(4, bool), jnp.float32(1.0))
+    rest = jnp.array([True, False, False, False])
     wanted = fn(params, mask, images, labels, rest, jnp.float32(1.0))
     chex.assert_trees_all_close(got.total, wanted.total, rtol=1e-5)
     assert got.finite.tolist() == rest.tolist()
@@ -222,6 +223,82 @@ class Remat(nn.Module):
         return nn.Dense(10)(x)
 
 
+class Inner(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(10)(x.reshape(x.shape[0], -1))
+
+
+class Tripled(nn.Module):
+    """Its parameters are transformed on the way to the layer."""
+
+    @nn.compact
+    def __call__(self, x):
+        wrapped = nn.map_variables(
+            Inner,
+            "params",
+            trans_in_fn=lambda p: jax.tree.map(lambda v: 3 * v, p),
+            init=self.is_initializing(),
+            mutable=self.is_initializing(),
+        )
+        return wrapped()(x)
+
+
+class WeightNormed(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        x = nn.WeightNorm(nn.Dense(6), use_scale=False)(x.reshape(x.shape[0], -1))
+        return nn.Dense(10)(x)
+
+
+class Promoted(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        def scaled(x, kernel, bias, dtype=None, **_):
+            return x, 2 * kernel, bias
+
+        return nn.Dense(10, promote_dtype=scaled)(x.reshape(x.shape[0], -1))
+
+
+class Stacked(nn.Module):
+    """Layers inside a lifted transform with stacked parameters."""
+
+    @nn.compact
+    def __call__(self, x):
+        heads = nn.vmap(
+            Inner,
+            variable_axes={"params": 0},
+            split_rngs={"params": True},
+            in_axes=None,
+            out_axes=0,
+            axis_size=3,
+        )()(x)
+        return heads.sum(0)
+
+
+class Rooted(nn.Module):
+    """A layer at the root of the parameters."""
+
+    def setup(self):
+        self.dense = nn.Dense(10)
+        nn.share_scope(self, self.dense)
+
+    def __call__(self, x):
+        return self.dense(x.reshape(x.shape[0], -1))
+
+
+class Mixing(nn.Module):
+    """Scales by the largest pixel of whatever it is given, and swaps axes."""
+
+    @nn.compact
+    def __call__(self, x):
+        x = x / jnp.max(jnp.abs(x))
+        x = nn.relu(nn.Dense(3)(x.reshape(-1, 4)))
+        x = x.reshape(-1, 8, 6).transpose(1, 0, 2)
+        x = nn.Dense(2)(x).transpose(1, 0, 2)
+        return nn.Dense(10)(x.reshape(x.shape[0], -1))
+
+
 def agree(net, caplog):
     """Runs both methods, returns whether ghost fell back."""
     shape = (8, 8, 1)
@@ -243,9 +320,41 @@ def agree(net, caplog):
 
 def test_ghost_opens_every_plain_dense_and_convolution(caplog):
     assert not agree(Assorted(), caplog)
+    assert not agree(Mixing(), caplog)
 
 
-@pytest.mark.parametrize("net", [Normed(), Twice(), Peeks(), Grouped(), Remat()])
+@pytest.mark.parametrize("method", clipping.METHODS)
+def test_no_record_touches_another_whatever_the_model_does(method):
+    net, shape = Mixing(), (8, 8, 1)
+    params = models.init_params(net, jax.random.key(0), shape)
+    mask = jax.tree.map(jnp.ones_like, params)
+    fn = jax.jit(clipping.make_clipped_sum(net, params, shape, method))
+    images, labels = make_batch(shape)
+    real, bound = jnp.arange(5) < 4, jnp.float32(0.5)
+    base = fn(params, mask, images, labels, real, bound)
+    for changed in (0, 4):  # a record, and padding
+        other = images.at[changed].multiply(np.float32(100))
+        got = fn(params, mask, other, labels, real, bound)
+        rest = np.arange(5) != changed
+        np.testing.assert_array_equal(got.norms[rest], base.norms[rest])
+
+
+@pytest.mark.parametrize(
+    "net",
+    [
+        Normed(),
+        Twice(),
+        Peeks(),
+        Grouped(),
+        Remat(),
+        Tripled(),
+        WeightNormed(),
+        Promoted(),
+        Stacked(),
+        Rooted(),
+    ],
+    ids=lambda net: type(net).__name__,
+)
 def test_other_models_fall_back_with_a_log_line_and_stay_right(net, caplog):
     assert agree(net, caplog)
 

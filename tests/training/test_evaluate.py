@@ -45,12 +45,17 @@ def test_models_with_other_layers_are_evaluated_too():
 
     net, shape = Normed(), (4, 4, 1)
     params = models.init_params(net, jax.random.key(0), shape)
-    data = ImageSet(np.full((5, *shape), 9, np.uint8), np.zeros(5, np.int32))
+    images = np.random.default_rng(0).integers(0, 256, (5, *shape), np.uint8)
+    data = ImageSet(images, np.arange(5, dtype=np.int32))
     got = evaluate.make_evaluate(net, shape)(
         jax.tree.map(lambda p: p[None], params), data
     )
-    assert got.accuracy.shape == (1,)
-    assert np.isfinite(got.loss).all()
+    pixels = jnp.asarray((images / 255.0 - 0.5) / 0.5, jnp.float32)
+    logits = net.apply({"params": params}, pixels)
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, jnp.arange(5))
+    assert got.loss[0] == pytest.approx(float(losses.mean()), rel=1e-5)
+    right = np.asarray(logits).argmax(1) == np.arange(5)
+    assert got.accuracy[0] == pytest.approx(right.mean())
 
 
 def test_images_of_another_shape_are_refused():

@@ -16,23 +16,20 @@ from tests.reference import plain
 def pieces(world, client, row, steps, capacity=12):
     """Mask, batches and noise that the engine draws, from the same functions."""
     root = jnp.asarray(world.roots[0])
-    key = keys.task_key(root, jnp.int32(row.round), jnp.int32(client))
-    params = worlds.first_params(world)
-    mask = masks.draw_mask(
-        "bernoulli",
-        keys.purpose_key(key, Purpose.MASK),
-        params,
-        jnp.float32(row.keep_rate),
+    mask_key, sampling_key, noise_key = (
+        keys.task_key(root, purpose, jnp.int32(row.round), jnp.int32(client))
+        for purpose in (Purpose.MASK, Purpose.SAMPLING, Purpose.NOISE)
     )
+    params = worlds.first_params(world)
+    mask = masks.draw_mask("bernoulli", mask_key, params, jnp.uint32(row.keep))
     batches = sampling.poisson_batches(
-        keys.purpose_key(key, Purpose.SAMPLING),
+        sampling_key,
         jnp.uint32(row.inclusion),
         jnp.int32(world.tables.sizes[0, client]),
         steps=steps,
         table_length=world.tables.indices.shape[-1],
         capacity=capacity,
     )
-    noise_key = keys.purpose_key(key, Purpose.NOISE)
     unit = jax.tree.map(jnp.zeros_like, params)
     kept = jax.tree.map(jnp.ones_like, params)
     noises = [
@@ -54,9 +51,8 @@ def normalised(world, rows):
 def train(world, row, client, spec, choose_size=True):
     @jax.jit
     def run(params, data, records, row, root):
-        key = keys.task_key(root, row.round, row.client)
         return local.train_client(
-            spec, params, data, records, row, key, choose_size=choose_size
+            spec, params, data, records, row, root, choose_size=choose_size
         )
 
     records = local.ClientRecords(
@@ -136,7 +132,7 @@ def test_without_clip_noise_and_mask_it_is_fedavgs_local_training(optimizer):
     """Against a plain loop over an unmodified Flax model and native convolutions."""
     world, client, steps = worlds.make_world(), 3, 3
     row = one_row(world, client, clipping="off", noise_multiplier=None)
-    row = row._replace(keep_rate=np.float32(1))
+    row = row._replace(keep=np.uint32(2**32 - 1))
     spec = worlds.make_spec(world, steps=steps, optimizer=optimizer)
     result = train(world, row, client, spec)
     _, batches, _ = pieces(world, client, row, steps)
@@ -172,7 +168,7 @@ def test_without_clip_noise_and_mask_it_is_fedavgs_local_training(optimizer):
 def test_full_sampling_of_one_client_is_gradient_descent():
     world = worlds.make_world("logistic", clients=1, examples=12)
     row = one_row(world, 0, clipping="off", noise_multiplier=None, batch_size=12)
-    row = row._replace(keep_rate=np.float32(1))
+    row = row._replace(keep=np.uint32(2**32 - 1))
     spec = worlds.make_spec(world, steps=5, padded_sizes=(12,))
     got = train(world, row, 0, spec).update["Dense_0"]["kernel"]
     layer = worlds.first_params(world)["Dense_0"]

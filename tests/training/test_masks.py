@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dpsparfl_jax.data import packing
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.training import masks
 
@@ -16,18 +17,18 @@ SIZE = 301 * 37 + 211 + 1
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def draw(kind, key, keep_rate):
-    return masks.draw_mask(kind, key, TEMPLATE, keep_rate)
+def draw(kind, key, keep):
+    return masks.draw_mask(kind, key, TEMPLATE, keep)
 
 
 def flat_mask(kind, seed, keep_rate):
-    tree = draw(kind, jax.random.key(seed), jnp.float32(keep_rate))
+    tree = draw(kind, jax.random.key(seed), packing.probability_word(keep_rate))
     return np.concatenate([np.asarray(leaf).ravel() for leaf in jax.tree.leaves(tree)])
 
 
 @pytest.mark.parametrize("kind", masks.KINDS)
 def test_values_shapes_and_full_rate(kind):
-    tree = draw(kind, jax.random.key(0), jnp.float32(0.4))
+    tree = draw(kind, jax.random.key(0), packing.probability_word(0.4))
     assert jax.tree.map(jnp.shape, tree) == jax.tree.map(jnp.shape, TEMPLATE)
     assert set(np.unique(flat_mask(kind, 0, 0.4))) == {0.0, 1.0}
     assert (flat_mask(kind, 0, 1.0) == 1).all()
@@ -52,7 +53,7 @@ def test_bernoulli_counts_and_coordinates(keep_rate):
 @pytest.mark.parametrize("keep_rate", [0.0001, 0.05, 0.3, 0.5, 0.999])
 def test_fixed_count_is_exact_and_uniform(keep_rate):
     draws = np.stack([flat_mask("fixed_count", s, keep_rate) for s in range(40)])
-    wanted = max(1, round(np.float32(keep_rate).item() * SIZE))
+    wanted = max(1, int(keep_rate * SIZE + 0.5))
     assert (draws.sum(axis=1) == wanted).all()
     halves = draws[:, : SIZE // 2].sum()
     low, high = stats.hypergeom.interval(
@@ -66,17 +67,21 @@ def test_fixed_count_splits_ties(monkeypatch):
         return jax.tree.map(lambda leaf: jnp.full(leaf.shape, np.uint32(7)), template)
 
     monkeypatch.setattr(masks, "_coordinate_words", all_equal)
-    mask = masks.fixed_count_mask(jax.random.key(0), TEMPLATE, jnp.float32(0.25))
+    keep = jnp.asarray(packing.probability_word(0.25))
+    mask = masks.fixed_count_mask(jax.random.key(0), TEMPLATE, keep)
     kept = sum(float(leaf.sum()) for leaf in jax.tree.leaves(mask))
     assert kept == round(0.25 * SIZE)
 
 
-def test_thresholds_round_down_and_one_is_certain():
-    probabilities = jnp.array([1e-9, 0.25, 0.5, 1 - 2**-24, 1.0], jnp.float32)
-    words = np.asarray(masks.probability_threshold(probabilities), np.float64)
-    assert ((words + 1) / 2**32 <= np.asarray(probabilities, np.float64) + 2**-32).all()
-    assert words[1:3].tolist() == [2**30 - 1, 2**31 - 1]
-    assert words[-1] == 2**32 - 1
+@pytest.mark.parametrize("size", [1, 650, 930_826, 1_663_370, 2**24 + 1, 2**31 - 1])
+def test_the_count_is_exact_for_any_size(size):
+    rates = np.append(np.arange(1, 1000) / 1000, 1.0)
+    words = packing.probability_word(rates)
+    got = masks._share(jnp.asarray(words), size)
+    exact = [((int(w) + 1) * size + 2**31) >> 32 for w in words]
+    np.testing.assert_array_equal(got, exact)
+    assert got[-1] == size
+    assert abs(np.asarray(got) - rates * size).max() <= 1.0
 
 
 def test_unknown_kind_is_refused():

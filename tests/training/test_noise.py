@@ -67,13 +67,11 @@ def trainer(steps):
 
     @jax.jit
     def train(records, row, root):
-        key = keys.task_key(root, row.round, row.client)
-        mask = masks.bernoulli_mask(
-            keys.purpose_key(key, Purpose.MASK), params, row.keep_rate
-        )
+        mask_key = keys.task_key(root, Purpose.MASK, row.round, row.client)
+        mask = masks.bernoulli_mask(mask_key, params, row.keep)
         data = jax.tree.map(jnp.asarray, world.data)
         result = local.train_client(
-            spec, params, data, records, row, key, choose_size=True
+            spec, params, data, records, row, root, choose_size=True
         )
         return mask, result
 

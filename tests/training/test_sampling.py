@@ -15,16 +15,16 @@ from dpsparfl_jax.training import sampling
 SIZE, TABLE, STEPS = 200, 230, 5000
 
 
-def draw(rate, seed=0, capacity=TABLE, steps=STEPS, size=SIZE):
+def draw(rate, seed=0, capacity=TABLE, steps=STEPS, size=SIZE, table=TABLE):
     batches = jax.jit(
         sampling.poisson_batches,
         static_argnames=("steps", "table_length", "capacity"),
     )(
         jax.random.key(seed),
-        jnp.uint32(packing.inclusion_word(rate)),
+        jnp.uint32(packing.probability_word(rate)),
         jnp.int32(size),
         steps=steps,
-        table_length=TABLE,
+        table_length=table,
         capacity=capacity,
     )
     return jax.tree.map(np.asarray, batches)
@@ -66,6 +66,13 @@ def test_counts_and_inclusions_are_binomial(rate):
     assert abs(pairs).max() < 5.5 / STEPS**0.5
     lagged = np.corrcoef(batches.counts[1:], batches.counts[:-1])[0, 1]
     assert abs(lagged) < 4 / STEPS**0.5
+
+
+def test_a_record_is_drawn_alike_whatever_the_table_is_padded_to():
+    short, long = draw(0.04, steps=50), draw(0.04, steps=50, table=2 * TABLE)
+    np.testing.assert_array_equal(short.counts, long.counts)
+    for a, b, n in zip(short.positions, long.positions, short.counts, strict=True):
+        np.testing.assert_array_equal(a[:n], b[:n])
 
 
 def test_positions_are_distinct_and_full_rate_takes_everybody():

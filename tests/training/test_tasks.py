@@ -15,6 +15,7 @@ def test_rows_hold_what_was_asked():
     # Client i owns 30 - 2i examples and samples each with probability 4 / (30 - 2i).
     wanted = 4 / np.array([30, 28, 26, 24])
     np.testing.assert_allclose((rows.inclusion + 1.0) / 2**32, wanted, atol=2**-31)
+    np.testing.assert_allclose((rows.keep + 1.0) / 2**32, [0.3, 0.5, 0.8, 1.0])
     assert rows.active.all()
     assert {leaf.shape for leaf in rows} == {(4,)}
 
@@ -39,6 +40,8 @@ def test_clip_bounds():
         ({"learning_rate": 0.0}, "learning rate must be positive"),
         ({"batch_size": 0}, "batch size must be positive"),
         ({"batch_size": 25}, "sampling rate above 1"),
+        ({"batch_size": 10}, "overflows the padded size 12 with probability"),
+        ({"client": [], "keep_rate": 0.5}, "give at least one row"),
         ({"client": [0, 1, 1, 2]}, "a client appears twice"),
         ({"client": [0, 1, 2, 6]}, r"client must be in 0..5, but is 6"),
         ({"run": 1}, r"run must be in 0..0, but is 1"),
