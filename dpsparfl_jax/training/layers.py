@@ -197,10 +197,7 @@ def opened_layers(
         found.update({path: y.shape for path, y in outputs.items()})
         return logits
 
-    try:
-        jaxpr = jax.make_jaxpr(forward)(shapes, shapes, image).jaxpr
-    except jax.errors.UnexpectedTracerError:
-        raise UnsupportedLayer("a layer sits inside a lifted transform") from None
+    jaxpr = jax.make_jaxpr(forward)(shapes, shapes, image).jaxpr
     for name in names:
         if name not in seen:
             raise UnsupportedLayer(f"parameter {'/'.join(name)} is in another layer")
@@ -217,7 +214,8 @@ def _own_parameters(module: Any, tree: Params) -> list[Path]:
     given = module.variables.get("params", {})
     if own is None or set(given) != set(own):
         raise UnsupportedLayer(f"the layer {name} shares its scope")
-    if any(given[key] is not own[key] for key in own):
+    plain = all(isinstance(leaf, jax.Array) for leaf in own.values())
+    if not plain or any(given[key] is not own[key] for key in own):
         raise UnsupportedLayer(f"the parameters of {name} are transformed on the way")
     return [(*path, key) for key in own]
 

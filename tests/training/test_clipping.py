@@ -287,6 +287,39 @@ class Rooted(nn.Module):
         return self.dense(x.reshape(x.shape[0], -1))
 
 
+class Boxed(nn.Module):
+    """Parameters with sharding annotations around them."""
+
+    @nn.compact
+    def __call__(self, x):
+        init = nn.with_partitioning(nn.initializers.lecun_normal(), (None, "out"))
+        return nn.Dense(10, kernel_init=init)(x.reshape(x.shape[0], -1))
+
+
+class Scanned(nn.Module):
+    """One layer's parameters per step of a lifted loop."""
+
+    @nn.compact
+    def __call__(self, x):
+        loop = nn.scan(
+            Block, variable_axes={"params": 0}, split_rngs={"params": True}, length=2
+        )
+        x, _ = loop()(x.reshape(x.shape[0], -1), None)
+        return nn.Dense(10)(x)
+
+
+class Block(nn.Module):
+    @nn.compact
+    def __call__(self, x, _):
+        return nn.relu(nn.Dense(x.shape[-1])(x)), None
+
+
+class RematBlock(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        return nn.remat(Inner)()(x)
+
+
 class Mixing(nn.Module):
     """Scales by the largest pixel of whatever it is given, and swaps axes."""
 
@@ -352,6 +385,9 @@ def test_no_record_touches_another_whatever_the_model_does(method):
         Promoted(),
         Stacked(),
         Rooted(),
+        Boxed(),
+        Scanned(),
+        RematBlock(),
     ],
     ids=lambda net: type(net).__name__,
 )
