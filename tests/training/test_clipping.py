@@ -15,6 +15,7 @@ from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.training import clipping, layers, masks, models
 from tests import worlds
 from tests.reference import plain
+from tests.training import odd_models
 
 SHAPES = {"mnist_cnn": (28, 28, 1), "cifar_cnn": (32, 32, 3)}
 
@@ -167,171 +168,6 @@ def test_tiny_inputs_times_huge_cotangents_do_not_slip_past_the_bound():
     assert (fast.norms > 0.1).any()
 
 
-class Assorted(nn.Module):
-    """Layers that interception must open: strides, paddings, no bias, sequences."""
-
-    @nn.compact
-    def __call__(self, x):
-        x = nn.relu(nn.Conv(4, (3, 2), strides=(2, 1), padding="VALID")(x))
-        x = nn.relu(nn.Conv(5, (2, 2), padding=((1, 0), (0, 2)), use_bias=False)(x))
-        x = nn.relu(nn.Conv(5, (3, 3), strides=2, padding=1)(x))
-        x = x.reshape(x.shape[0], -1, x.shape[-1])
-        x = nn.tanh(nn.Dense(6, name="sequence")(x))
-        x = nn.relu(nn.Conv(3, (3,), padding="SAME")(x))
-        return nn.Dense(10, use_bias=False)(x.reshape(x.shape[0], -1))
-
-
-class Normed(nn.Module):
-    @nn.compact
-    def __call__(self, x):
-        x = nn.LayerNorm()(nn.Dense(6)(x.reshape(x.shape[0], -1)))
-        return nn.Dense(10)(x)
-
-
-class Twice(nn.Module):
-    @nn.compact
-    def __call__(self, x):
-        x = x.reshape(x.shape[0], -1)
-        shared = nn.Dense(x.shape[-1])
-        return nn.Dense(10)(shared(nn.relu(shared(x))))
-
-
-class Peeks(nn.Module):
-    """Uses a layer's kernel outside the layer."""
-
-    @nn.compact
-    def __call__(self, x):
-        dense = nn.Dense(10)
-        y = dense(x.reshape(x.shape[0], -1))
-        if self.is_initializing():
-            return y
-        return y * jnp.sum(dense.variables["params"]["kernel"])
-
-
-class Grouped(nn.Module):
-    @nn.compact
-    def __call__(self, x):
-        x = nn.Conv(4, (3, 3))(x)
-        x = nn.Conv(4, (3, 3), feature_group_count=2)(x)
-        return nn.Dense(10)(x.reshape(x.shape[0], -1))
-
-
-class Remat(nn.Module):
-    @nn.compact
-    def __call__(self, x):
-        x = nn.remat(nn.Dense)(6)(x.reshape(x.shape[0], -1))
-        return nn.Dense(10)(x)
-
-
-class Inner(nn.Module):
-    @nn.compact
-    def __call__(self, x):
-        return nn.Dense(10)(x.reshape(x.shape[0], -1))
-
-
-class Tripled(nn.Module):
-    """Its parameters are transformed on the way to the layer."""
-
-    @nn.compact
-    def __call__(self, x):
-        wrapped = nn.map_variables(
-            Inner,
-            "params",
-            trans_in_fn=lambda p: jax.tree.map(lambda v: 3 * v, p),
-            init=self.is_initializing(),
-            mutable=self.is_initializing(),
-        )
-        return wrapped()(x)
-
-
-class WeightNormed(nn.Module):
-    @nn.compact
-    def __call__(self, x):
-        x = nn.WeightNorm(nn.Dense(6), use_scale=False)(x.reshape(x.shape[0], -1))
-        return nn.Dense(10)(x)
-
-
-class Promoted(nn.Module):
-    @nn.compact
-    def __call__(self, x):
-        def scaled(x, kernel, bias, dtype=None, **_):
-            return x, 2 * kernel, bias
-
-        return nn.Dense(10, promote_dtype=scaled)(x.reshape(x.shape[0], -1))
-
-
-class Stacked(nn.Module):
-    """Layers inside a lifted transform with stacked parameters."""
-
-    @nn.compact
-    def __call__(self, x):
-        heads = nn.vmap(
-            Inner,
-            variable_axes={"params": 0},
-            split_rngs={"params": True},
-            in_axes=None,
-            out_axes=0,
-            axis_size=3,
-        )()(x)
-        return heads.sum(0)
-
-
-class Rooted(nn.Module):
-    """A layer at the root of the parameters."""
-
-    def setup(self):
-        self.dense = nn.Dense(10)
-        nn.share_scope(self, self.dense)
-
-    def __call__(self, x):
-        return self.dense(x.reshape(x.shape[0], -1))
-
-
-class Boxed(nn.Module):
-    """Parameters with sharding annotations around them."""
-
-    @nn.compact
-    def __call__(self, x):
-        init = nn.with_partitioning(nn.initializers.lecun_normal(), (None, "out"))
-        return nn.Dense(10, kernel_init=init)(x.reshape(x.shape[0], -1))
-
-
-class Scanned(nn.Module):
-    """One layer's parameters per step of a lifted loop."""
-
-    @nn.compact
-    def __call__(self, x):
-        loop = nn.scan(
-            Block, variable_axes={"params": 0}, split_rngs={"params": True}, length=2
-        )
-        x, _ = loop()(x.reshape(x.shape[0], -1), None)
-        return nn.Dense(10)(x)
-
-
-class Block(nn.Module):
-    @nn.compact
-    def __call__(self, x, _):
-        return nn.relu(nn.Dense(x.shape[-1])(x)), None
-
-
-class RematBlock(nn.Module):
-    @nn.compact
-    def __call__(self, x):
-        return nn.remat(Inner)()(x)
-
-
-class Mixing(nn.Module):
-    """Scales by the largest pixel of whatever it is given, and swaps axes."""
-
-    @nn.compact
-    def __call__(self, x):
-        x = x / jnp.max(jnp.abs(x))
-        x = nn.relu(nn.Dense(3)(x.reshape(-1, 4)))
-        x = x.reshape(-1, 8, 6).transpose(1, 0, 2)
-        x = nn.Dense(2)(x).transpose(1, 0, 2)
-        return nn.Dense(10)(x.reshape(x.shape[0], -1))
-
-
 def agree(net, caplog):
     """Runs both methods, returns whether ghost fell back."""
     shape = (8, 8, 1)
@@ -352,13 +188,13 @@ def agree(net, caplog):
 
 
 def test_ghost_opens_every_plain_dense_and_convolution(caplog):
-    assert not agree(Assorted(), caplog)
-    assert not agree(Mixing(), caplog)
+    assert not agree(odd_models.Assorted(), caplog)
+    assert not agree(odd_models.Mixing(), caplog)
 
 
 @pytest.mark.parametrize("method", clipping.METHODS)
 def test_no_record_touches_another_whatever_the_model_does(method):
-    net, shape = Mixing(), (8, 8, 1)
+    net, shape = odd_models.Mixing(), (8, 8, 1)
     params = models.init_params(net, jax.random.key(0), shape)
     mask = jax.tree.map(jnp.ones_like, params)
     fn = jax.jit(clipping.make_clipped_sum(net, params, shape, method))
@@ -375,19 +211,19 @@ def test_no_record_touches_another_whatever_the_model_does(method):
 @pytest.mark.parametrize(
     "net",
     [
-        Normed(),
-        Twice(),
-        Peeks(),
-        Grouped(),
-        Remat(),
-        Tripled(),
-        WeightNormed(),
-        Promoted(),
-        Stacked(),
-        Rooted(),
-        Boxed(),
-        Scanned(),
-        RematBlock(),
+        odd_models.Normed(),
+        odd_models.Twice(),
+        odd_models.Peeks(),
+        odd_models.Grouped(),
+        odd_models.Remat(),
+        odd_models.Tripled(),
+        odd_models.WeightNormed(),
+        odd_models.Promoted(),
+        odd_models.Stacked(),
+        odd_models.Rooted(),
+        odd_models.Boxed(),
+        odd_models.Scanned(),
+        odd_models.RematBlock(),
     ],
     ids=lambda net: type(net).__name__,
 )
