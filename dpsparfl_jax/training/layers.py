@@ -2,7 +2,7 @@
 
 `run_layers` runs a model with every `nn.Dense` and `nn.Conv` replaced by an equal
 matrix product: a convolution becomes patches times a matrix, because a convolution with
-one kernel per client would turn into a grouped convolution, which is slow everywhere.
+one kernel per client would turn into a grouped convolution, which is slow on CPU.
 It can record each layer's input and add a "tap" to its output; the gradient of a tap is
 the layer's output cotangent, from which clipping builds everything else.
 """

@@ -74,8 +74,8 @@ def fixed_count_mask(key: jax.Array, template: Any, keep: jax.Array) -> Any:
     """Keeps exactly round(s * D) coordinates, every such set equally likely.
 
     The kept ones have the smallest random words; their cut-off is found by bisection on
-    the word (a sort of millions of words costs ten times more), and equal words at the
-    cut-off are told apart by a second bisection on the coordinate number.
+    the word, which needs no sort of millions of words, and equal words at the cut-off
+    are told apart by a second bisection on the coordinate number.
     """
     words = _coordinate_words(key, template)
     numbers = jax.tree.map(
