@@ -28,6 +28,7 @@ from absl import flags
 from tqdm import tqdm
 
 from benchmarks import peers, plain, timing
+from benchmarks.plain import CLIP, NOISE, RATE
 from dpsparfl_jax.data import packing
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.training import clipping, cohort, keys, local, masks, models, tasks
@@ -37,7 +38,6 @@ from experiments import cli
 CLIENTS = 5
 EXAMPLES = 1000
 OVERFLOW = 1e-10
-RATE, CLIP, NOISE = 0.002, 1.0, 0.6
 IMAGE_SHAPES = {"mnist_cnn": (28, 28, 1), "cifar_cnn": (32, 32, 3)}
 ROWS = (
     ("mnist_cnn", 8, 0.3),

@@ -14,9 +14,9 @@ import numpy as np
 import optax
 
 from benchmarks import timing
+from benchmarks.plain import CLIP, NOISE, RATE
 
 _LOG = logging.getLogger(__name__)
-RATE, CLIP, NOISE = 0.002, 1.0, 0.6
 
 
 def contenders(setting: Any, steps: int) -> dict[str, timing.Contender]:

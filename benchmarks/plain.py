@@ -10,6 +10,9 @@ import optax
 
 from dpsparfl_jax.training.models import ConvNet
 
+# What every contender trains with.
+RATE, CLIP, NOISE = 0.002, 1.0, 0.6
+
 
 class PlainConvNet(nn.Module):
     """The network of `ConvNet` in everyday Flax: native convolution and max-pool."""
