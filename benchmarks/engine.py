@@ -248,8 +248,7 @@ def measure(model: str, batch: int, keep_rate: float) -> dict[str, Any]:
 
 def main() -> None:
     """Measures the rows asked for, prints them and writes them as JSON."""
-    if _JSON.value and not pathlib.Path(_JSON.value).resolve().parent.is_dir():
-        raise InputError(f"--json={_JSON.value}: make its folder first.")
+    cli.check_output("json", _JSON.value)
     wanted = [
         row
         for row in ROWS

@@ -18,15 +18,16 @@ def opt(
     low: float | None = None,
     high: float | None = None,
     above: float | None = None,
+    below: float | None = None,
     choices: tuple[str, ...] | None = None,
     paper: str = "",
 ) -> Any:
-    """A setting: `low`/`high` are inclusive bounds, `above` a strict lower one.
+    """A setting: `low`/`high` are inclusive bounds, `above`/`below` strict ones.
 
     `paper` says where the paper states the value; empty means the value is ours.
     """
-    rule = {"low": low, "high": high, "above": above, "choices": choices}
-    metadata = {"help": help, "paper": paper, **rule}
+    bounds = {"low": low, "above": above, "high": high, "below": below}
+    metadata = {"help": help, "paper": paper, "choices": choices, **bounds}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -37,7 +38,12 @@ def describe_rule(field: dataclasses.Field[Any]) -> str:
         return "one of " + ", ".join(rule["choices"])
     parts = [
         f"{word} {rule[key]:g}"
-        for key, word in (("low", "at least"), ("above", "above"), ("high", "at most"))
+        for key, word in (
+            ("low", "at least"),
+            ("above", "above"),
+            ("high", "at most"),
+            ("below", "below"),
+        )
         if rule[key] is not None
     ]
     return " and ".join(parts)
@@ -71,6 +77,7 @@ class Section:
                 and (rule["low"] is None or value >= rule["low"])
                 and (rule["above"] is None or value > rule["above"])
                 and (rule["high"] is None or value <= rule["high"])
+                and (rule["below"] is None or value < rule["below"])
             )
         if not good:
             raise InputError(
@@ -118,7 +125,7 @@ class TrainingConfig(Section):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrivacyConfig(Section):
-    """The Gaussian mechanism of every local step."""
+    """The Gaussian mechanism of every local step, and what clients allow it to cost."""
 
     noise: bool = opt(True, "add noise; off is for orientation, it is not private")
     noise_multiplier: float = opt(
@@ -136,6 +143,54 @@ class PrivacyConfig(Section):
         above=0,
         high=0.01,
     )
+    delta: float = opt(
+        1e-3, "delta of every client's guarantee", above=0, below=1, paper="Setup"
+    )
+    epsilon_lo: float = opt(
+        2.0, "least epsilon that a client may ask for", above=0, paper="Setup"
+    )
+    epsilon_hi: float = opt(
+        10.0, "largest epsilon that a client may ask for", above=0, paper="Setup"
+    )
+    epsilons: str = opt(
+        "",
+        "epsilon of each client, as in 2,5,10; empty draws them uniformly from "
+        "epsilon_lo to epsilon_hi",
+    )
+    accountant: str = opt(
+        "pld",
+        "rdp is the paper's; pld is tighter and affords more participations",
+        choices=("rdp", "pld"),
+    )
+    max_participations: int = opt(
+        2000, "participations after which a client retires whatever its budget", low=1
+    )
+    clip_calibration: str = opt(
+        "none",
+        "where the clip norm comes from: none keeps training.clip_norm; median is the "
+        "median of clients' gradient norms (the paper's way, not private), heldout "
+        "that of test images, private a noisy quantile that clients pay for",
+        choices=("none", "median", "heldout", "private"),
+    )
+    clip_quantile: float = opt(
+        0.5, "private calibration: quantile of gradient norms", above=0, below=1
+    )
+    clip_rounds: int = opt(40, "private calibration: rounds", low=1)
+    clip_sampling_rate: float = opt(
+        0.1, "private calibration: share of records sampled a round", above=0, high=1
+    )
+    clip_noise_multiplier: float = opt(
+        20.0, "private calibration: noise standard deviation / sensitivity", above=0
+    )
+
+    def __post_init__(self) -> None:
+        """Refuses an empty range of budgets."""
+        super().__post_init__()
+        if self.epsilon_lo > self.epsilon_hi:
+            raise InputError(
+                f"epsilon_lo must be at most epsilon_hi, but is {self.epsilon_lo:g} "
+                f"against {self.epsilon_hi:g}."
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -155,6 +210,9 @@ class PerfConfig(Section):
         6, "padded batch sizes compiled when tasks run one by one", low=1
     )
     eval_batch_size: int = opt(250, "test images per evaluation batch", low=1)
+    cache_dir: str = opt(
+        "~/.cache/dpsparfl_jax", "folder of computed epsilon curves; empty keeps none"
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -176,6 +234,11 @@ class RunConfig:
             raise InputError(
                 "noise without clipping protects nothing: set --training.clipping to "
                 "adjusted, or --privacy.noise=false."
+            )
+        if not self.privacy.noise and self.privacy.clip_calibration == "private":
+            raise InputError(
+                "a private clip norm is of no use without noise: set "
+                "--privacy.noise=true or another --privacy.clip_calibration."
             )
 
 

@@ -1,6 +1,7 @@
 """What every command-line program shares: flags from sections, and kind errors."""
 
 import dataclasses
+import pathlib
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -54,6 +55,17 @@ def config_from_flags(base: config.RunConfig) -> config.RunConfig:
             raise InputError(f"--{section}.{error}") from None
     seed = flags.FLAGS["seed"].value
     return config.RunConfig(**sections, seed=base.seed if seed is None else seed)
+
+
+def check_output(flag: str, path: str) -> None:
+    """Refuses a file that could not be written at the end; empty means no file."""
+    if not path:
+        return
+    target = pathlib.Path(path)
+    if not target.resolve().parent.is_dir():
+        raise InputError(f"--{flag}={path}: make its folder first.")
+    if target.is_dir():
+        raise InputError(f"--{flag}={path} is a folder: name a file in it.")
 
 
 def run(main: Callable[[], None]) -> None:

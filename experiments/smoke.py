@@ -4,9 +4,11 @@ r"""A short private federated training, to see that everything works.
     python -m experiments.smoke --data.dir=DIR --data.name=mnist  # a real set
 
 Ten clients hold equal parts of the training images; each round, three of them drawn at
-random train privately, keep a random part of their gradient, and the server averages.
+random from those whose privacy budget is not spent train privately, keep a random part
+of their gradient, and the server averages.
 """
 
+import functools
 import time
 
 import jax
@@ -17,7 +19,9 @@ from tqdm import tqdm
 from dpsparfl_jax import config, rng
 from dpsparfl_jax.data import packing, sources
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.training import cohort, evaluate, keys, local, models, tasks
+from dpsparfl_jax.privacy import start
+from dpsparfl_jax.privacy.ledger import Ledger
+from dpsparfl_jax.training import cohort, evaluate, keys, local, models, norms, tasks
 from experiments import cli
 
 CLIENTS, SELECTED, EXAMPLES = 10, 3, 300
@@ -76,6 +80,8 @@ def main() -> None:
     capacity = packing.batch_capacity(
         tables.sizes, rate, settings.privacy.overflow_probability
     )
+    ledger, message = start.start_ledger(settings, tables.sizes[0], capacity)
+    print(message)
     net = models.make_model(settings.model.name, sets.num_classes)
     params = models.init_params(net, keys.init_key(settings.seed), shape)
     spec = local.make_spec(
@@ -101,18 +107,37 @@ def main() -> None:
     data, test, device_tables, roots = cohort.replicate(
         (sets.train, sets.test, tables, keys.root_key_words(settings.seed))
     )
+    clip = norms.choose_clip_norm(
+        settings,
+        functools.partial(
+            norms.make_gradient_norms(net, params, shape, method=perf.clipping_method),
+            params,
+        ),
+        sets.train,
+        sets.test,
+        [parts[i] for i in np.flatnonzero(ledger.live)],
+    )
+    print(f"Clip norm {clip.value:.3g}: {clip.statement}.")
     choices = rng.host_stream(settings.seed, "policy")
     noise = settings.privacy.noise_multiplier if settings.privacy.noise else None
     history = [(measure(state, test), None)]
-    start = time.perf_counter()
+    began = time.perf_counter()
     for round_index in tqdm(range(_ROUNDS.value), desc="rounds", disable=None):
+        live = np.flatnonzero(ledger.live)
+        if not live.size:
+            tqdm.write(f"All budgets are spent after {round_index} rounds.")
+            break
+        selected = choices.choice(live, min(SELECTED, live.size), replace=False)
+        idle = SELECTED - selected.size  # slots of the compiled program left empty
+        ledger = ledger.charge(selected)
         rows = tasks.make_tasks(
             tables,
             run=0,
-            client=choices.choice(CLIENTS, SELECTED, replace=False),
+            client=np.concatenate([selected, np.zeros(idle, selected.dtype)]),
             round_index=round_index,
+            active=np.arange(SELECTED) < selected.size,
             keep_rate=KEEP_RATE,
-            clip_norm=training.clip_norm,
+            clip_norm=clip.value,
             noise_multiplier=noise,
             learning_rate=training.learning_rate,
             batch_size=training.batch_size,
@@ -125,7 +150,8 @@ def main() -> None:
         )
         history.append((measure(state, test), diagnostics))
     history = jax.device_get(history)
-    print_table(history, time.perf_counter() - start)
+    print_table(history, time.perf_counter() - began)
+    print_budgets(ledger, settings.privacy)
 
 
 def print_table(history: list, seconds: float) -> None:
@@ -141,6 +167,18 @@ def print_table(history: list, seconds: float) -> None:
             )
         print(line)
     print(f"{len(history) - 1} rounds in {seconds:.1f} s, compilation included.")
+
+
+def print_budgets(accounts: Ledger, privacy: config.PrivacyConfig) -> None:
+    """One line a client: what it allowed and what it spent."""
+    print("client  participations  afforded  epsilon spent  epsilon asked")
+    for client, count in enumerate(accounts.participations):
+        print(
+            f"{client:6d}  {count:14d}  {accounts.affordable[client]:8d}"
+            f"  {accounts.epsilon_spent[client]:13.3f}"
+            f"  {accounts.budget[client]:13.3f}"
+        )
+    print(f"delta {privacy.delta:g}, accountant {privacy.accountant}.")
 
 
 if __name__ == "__main__":

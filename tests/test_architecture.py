@@ -9,8 +9,18 @@ ROOT = pathlib.Path(__file__).parent.parent
 PACKAGE = ROOT / "dpsparfl_jax"
 
 # From left to right: a room may import rooms on its left.
-ORDER = ("errors", "units", "types", "config", "rng", "data", "training")
-HOST = ("errors", "units", "types", "config", "rng", "data")
+ORDER = (
+    "errors",
+    "units",
+    "types",
+    "config",
+    "rng",
+    "data",
+    "privacy",
+    "training",
+    "plotting",
+)
+HOST = set(ORDER) - {"training"}
 
 
 def modules():

@@ -6,6 +6,7 @@ import pytest
 
 from dpsparfl_jax import config
 from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.privacy import accountants
 from dpsparfl_jax.training import clipping, cohort, local, masks, noise, tasks
 
 
@@ -34,6 +35,8 @@ def test_every_bound_is_enforced():
             bad.append(rule["above"])
         if rule["high"] is not None:
             bad.append(rule["high"] * 2)
+        if rule["below"] is not None:
+            bad.append(rule["below"])
         if isinstance(field.default, float):
             bad.append(float("nan"))
         for value in bad:
@@ -52,6 +55,7 @@ def test_choices_are_those_of_the_rooms_that_use_them():
     assert choices(config.TrainingConfig, "clipping") == set(tasks.CLIPPINGS)
     assert choices(config.TrainingConfig, "mask") == set(masks.KINDS)
     assert choices(config.PrivacyConfig, "generator") == set(noise.GENERATORS)
+    assert choices(config.PrivacyConfig, "accountant") == set(accountants.ACCOUNTANTS)
     assert choices(config.PerfConfig, "execution") == set(cohort.EXECUTIONS)
     assert choices(config.PerfConfig, "clipping_method") == set(clipping.METHODS)
 
@@ -70,6 +74,12 @@ def test_sections_must_fit_each_other():
     with pytest.raises(InputError, match="noise without clipping"):
         config.RunConfig(training=off)
     config.RunConfig(training=off, privacy=config.PrivacyConfig(noise=False))
+    with pytest.raises(InputError, match="epsilon_lo must be at most epsilon_hi"):
+        config.PrivacyConfig(epsilon_lo=5.0, epsilon_hi=2.0)
+    with pytest.raises(InputError, match="of no use without noise"):
+        config.RunConfig(
+            privacy=config.PrivacyConfig(noise=False, clip_calibration="private")
+        )
     with pytest.raises(InputError, match="seed must be"):
         config.RunConfig(seed=-1)
 

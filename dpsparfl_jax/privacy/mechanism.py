@@ -1,0 +1,118 @@
+"""What one client releases, as the accountants see it.
+
+Neighbouring data sets differ in one record of one client replaced by a null record (the
+number of records is public); for the Poisson-subsampled Gaussian mechanism that costs
+the same as adding or removing a record.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dpsparfl_jax.data import packing
+from dpsparfl_jax.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class Release:
+    """`count` sums over Poisson samples, each with Gaussian noise."""
+
+    sampling_rate: float  # q: probability that a record enters one sum
+    noise_multiplier: float  # noise standard deviation / sensitivity
+    count: int
+
+    def __post_init__(self) -> None:
+        """Refuses numbers for which there is no finite epsilon."""
+        if not 0 < self.sampling_rate <= 1:
+            raise InputError(
+                "the sampling rate (batch size / examples) must lie in (0, 1], but is "
+                f"{self.sampling_rate:g}."
+            )
+        if not 0 < self.noise_multiplier < math.inf:
+            raise InputError(
+                "the noise multiplier must be positive and finite (without noise, "
+                f"epsilon is infinite), but is {self.noise_multiplier:g}."
+            )
+        if self.count < 1:
+            raise InputError(
+                f"a release has at least one step, but this one has {self.count}."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Mechanism:
+    """All that one client does with its records, and the delta it is judged at."""
+
+    participation: Release  # one participation: tau noisy steps
+    delta: float
+    overflow_probability: float = 0.0  # of cutting off a padded batch, per step
+    setup: Release | None = None  # once, before the first participation
+
+    def __post_init__(self) -> None:
+        """Refuses a delta or a probability outside its range."""
+        if not 0 < self.delta < 1:
+            raise InputError(
+                f"delta must lie strictly between 0 and 1, but is {self.delta:g}."
+            )
+        if not 0 <= self.overflow_probability < 1:
+            raise InputError(
+                "the overflow probability must lie in [0, 1), but is "
+                f"{self.overflow_probability:g}."
+            )
+
+    def delta_left(self, participations: ArrayLike) -> np.ndarray:
+        """Delta that remains once cut-off batches are paid for; may be negative.
+
+        Unless a batch is cut off, the padded mechanism is the exact one; the event is
+        decided by the sampling alone, so its probability simply adds to delta.
+        """
+        steps = np.asarray(participations, np.float64) * self.participation.count
+        return self.delta - steps * self.overflow_probability
+
+
+class ClientGroups(NamedTuple):
+    """Clients that share a mechanism share a curve."""
+
+    mechanisms: tuple[Mechanism, ...]
+    group: np.ndarray  # [U] int: which mechanism each client has
+
+
+def client_groups(
+    sizes: ArrayLike,
+    *,
+    batch_size: ArrayLike,
+    noise_multiplier: ArrayLike,
+    steps: int,
+    delta: float,
+    capacity: int | None = None,
+    setup: Release | None = None,
+) -> ClientGroups:
+    """The distinct mechanisms of clients with `sizes` [U] records.
+
+    Batch size and noise multiplier are one number or one per client. `capacity` is the
+    padded batch; None means that no batch is ever cut off.
+    """
+    sizes = np.asarray(sizes)
+    if sizes.ndim != 1 or sizes.size == 0:
+        raise InputError("give the number of records of at least one client.")
+    rates = np.broadcast_to(packing.sampling_rate(batch_size, sizes), sizes.shape)
+    noise = np.broadcast_to(np.asarray(noise_multiplier, np.float64), sizes.shape)
+    overflow = np.zeros(sizes.shape)
+    if capacity is not None:
+        overflow = packing.overflow_probability(sizes, rates, capacity)
+    wanted = [
+        Mechanism(Release(float(q), float(z), steps), delta, float(cut), setup)
+        for q, z, cut in zip(rates, noise, overflow, strict=True)
+    ]
+    return group_mechanisms(wanted)
+
+
+def group_mechanisms(wanted: Sequence[Mechanism]) -> ClientGroups:
+    """Numbers the distinct mechanisms of a list, in order of appearance."""
+    numbers: dict[Mechanism, int] = {}
+    group = [numbers.setdefault(mechanism, len(numbers)) for mechanism in wanted]
+    return ClientGroups(tuple(numbers), np.array(group, np.intp))

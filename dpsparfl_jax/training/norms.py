@@ -1,0 +1,89 @@
+"""Norms of single records' gradients, and the clip norm chosen from them."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsparfl_jax.config import RunConfig
+from dpsparfl_jax.privacy import clip_norm, start
+from dpsparfl_jax.training import clipping
+from dpsparfl_jax.training.local import (
+    check_images,
+    check_pixel_statistics,
+    normalise,
+)
+from dpsparfl_jax.types import ImageSet, Params
+
+GradientNorms = Callable[[Params, ImageSet], jax.Array]
+
+
+def make_gradient_norms(
+    model: nn.Module,
+    params: Params,
+    image_shape: tuple[int, ...],
+    *,
+    pixel_mean: tuple[float, ...] = (0.5,),
+    pixel_std: tuple[float, ...] = (0.5,),
+    method: str = "ghost",
+    batch_size: int = 50,
+) -> GradientNorms:
+    """Compiled `(params, images) -> [n]`: unmasked norms before any clipping.
+
+    They are raw facts about records: not private, whatever is done to them later.
+    """
+    check_pixel_statistics(pixel_mean, pixel_std, image_shape[-1])
+    clipped_sum = clipping.make_clipped_sum(model, params, image_shape, method)
+
+    def gradient_norms(params: Params, data: ImageSet) -> jax.Array:
+        check_images(data, image_shape)
+        total = data.labels.shape[0]
+        everything = jax.tree.map(jnp.ones_like, params)
+
+        def one_batch(start: jax.Array) -> jax.Array:
+            rows = start + jnp.arange(batch_size)
+            real = rows < total
+            rows = jnp.minimum(rows, total - 1)
+            images = normalise(data.images[rows], pixel_mean, pixel_std)
+            # Only the norms are used: the compiler drops the sum.
+            return clipped_sum(
+                params, everything, images, data.labels[rows], real, jnp.float32(1)
+            ).norms
+
+        norms = jax.lax.map(one_batch, jnp.arange(0, total, batch_size))
+        return norms.reshape(-1)[:total]
+
+    return jax.jit(gradient_norms)
+
+
+def choose_clip_norm(
+    settings: RunConfig,
+    norms_of: Callable[[ImageSet], jax.Array],
+    train: ImageSet,
+    test: ImageSet,
+    answering: Sequence[NDArray[Any]],
+) -> clip_norm.ClipNorm:
+    """The clip norm as `privacy.clip_calibration` says.
+
+    `norms_of` measures gradients of the initial model, which no record has touched;
+    `answering` lists the training images of each client that can take part.
+    """
+    way = settings.privacy.clip_calibration
+    if way == "none":
+        statement = "set by hand (training.clip_norm)"
+        return clip_norm.ClipNorm(settings.training.clip_norm, True, statement)
+    if way == "heldout":
+        return clip_norm.median_clip_norm(jax.device_get(norms_of(test)), public=True)
+    owned = np.concatenate(answering)
+    norms = jax.device_get(norms_of(ImageSet(train.images[owned], train.labels[owned])))
+    if way == "median":
+        return clip_norm.median_clip_norm(norms)
+    query = start.quantile_query(settings)
+    assert query is not None
+    ends = np.cumsum([len(client) for client in answering])[:-1]
+    chosen, _ = clip_norm.private_clip_norm(np.split(norms, ends), query, settings.seed)
+    return chosen
