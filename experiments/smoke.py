@@ -8,8 +8,9 @@ random from those whose privacy budget is not spent train privately, keep a rand
 of their gradient, and the server averages.
 """
 
-import functools
 import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -22,6 +23,7 @@ from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.privacy import start
 from dpsparfl_jax.privacy.ledger import Ledger
 from dpsparfl_jax.training import cohort, evaluate, keys, local, models, norms, tasks
+from dpsparfl_jax.types import ClientTables
 from experiments import cli
 
 CLIENTS, SELECTED, EXAMPLES = 10, 3, 300
@@ -60,98 +62,132 @@ def load(settings: config.RunConfig) -> sources.LabelledSets:
     return sources.LabelledSets(train, stripes(settings.seed + 1, 1000), 10)
 
 
-def main() -> None:
-    """Trains and prints a table."""
-    settings = cli.config_from_flags(BASE)
-    training, perf = settings.training, settings.perf
-    sets = load(settings)
-    if len(sets.train.labels) < CLIENTS * EXAMPLES:
+class Program(NamedTuple):
+    """What is compiled for a run."""
+
+    params: Any  # initial model
+    step: Callable[..., Any]  # one round
+    evaluate: evaluate.Evaluate
+    norms: norms.GradientNorms
+
+
+def deal(settings: config.RunConfig, images: int) -> np.ndarray:
+    """Equal parts of the training images: [clients, examples]."""
+    if images < CLIENTS * EXAMPLES:
         raise InputError(
-            f"{settings.data.name} has {len(sets.train.labels)} training images, but "
-            f"{CLIENTS} clients need {EXAMPLES} each: choose a larger set."
+            f"{settings.data.name} has {images} training images, but {CLIENTS} clients "
+            f"need {EXAMPLES} each: choose a larger set."
         )
+    order = rng.host_stream(settings.seed, "partition").permutation(images)
+    return order[: CLIENTS * EXAMPLES].reshape(CLIENTS, EXAMPLES)
+
+
+def build(
+    settings: config.RunConfig, sets: sources.LabelledSets, capacity: int
+) -> Program:
+    """The compiled parts of a run, for padded batches of `capacity`."""
+    training, perf = settings.training, settings.perf
     shape = sets.train.images.shape[1:]
-    order = rng.host_stream(settings.seed, "partition").permutation(
-        len(sets.train.labels)
-    )
-    parts = order[: CLIENTS * EXAMPLES].reshape(CLIENTS, EXAMPLES)
-    tables = packing.pack_clients([parts], len(sets.train.labels))
-    rate = packing.sampling_rate(training.batch_size, tables.sizes)
-    capacity = packing.batch_capacity(
-        tables.sizes, rate, settings.privacy.overflow_probability
-    )
-    ledger, message = start.start_ledger(settings, tables.sizes[0], capacity)
-    print(message)
     net = models.make_model(settings.model.name, sets.num_classes)
     params = models.init_params(net, keys.init_key(settings.seed), shape)
+    rate = training.batch_size / EXAMPLES
     spec = local.make_spec(
         net,
         params,
         shape,
         steps=training.local_steps,
-        padded_sizes=packing.padded_sizes(
-            EXAMPLES, float(rate.max()), capacity, perf.padded_sizes
-        ),
+        padded_sizes=packing.padded_sizes(EXAMPLES, rate, capacity, perf.padded_sizes),
         method=perf.clipping_method,
         optimizer=training.optimizer,
         mask_kind=training.mask,
         generator=settings.privacy.generator,
     )
-    step = cohort.make_cohort_step(
-        spec, execution=perf.execution, chunk_size=perf.chunk_size
+    return Program(
+        params,
+        cohort.make_cohort_step(
+            spec, execution=perf.execution, chunk_size=perf.chunk_size
+        ),
+        evaluate.make_evaluate(
+            net, shape, batch_size=perf.eval_batch_size, execution=perf.execution
+        ),
+        norms.make_gradient_norms(net, params, shape, method=perf.clipping_method),
     )
-    measure = evaluate.make_evaluate(
-        net, shape, batch_size=perf.eval_batch_size, execution=perf.execution
+
+
+def main() -> None:
+    """Trains and prints tables."""
+    settings = cli.config_from_flags(BASE)
+    sets = load(settings)
+    parts = deal(settings, len(sets.train.labels))
+    tables = packing.pack_clients([parts], len(sets.train.labels))
+    capacity = packing.batch_capacity(
+        tables.sizes,
+        packing.sampling_rate(settings.training.batch_size, tables.sizes),
+        settings.privacy.overflow_probability,
     )
-    state = cohort.replicate(jax.tree.map(lambda leaf: leaf[None], params))
+    ledger, message = start.start_ledger(settings, tables.sizes[0], capacity)
+    print(message)
+    program = build(settings, sets, capacity)
+    clip = norms.choose_clip_norm(
+        settings,
+        lambda images: program.norms(program.params, images),
+        sets.train,
+        sets.test,
+        [parts[client] for client in np.flatnonzero(ledger.live)],
+    )
+    print(f"Clip norm {clip.value:.3g}: {clip.statement}.")
+    began = time.perf_counter()
+    history, ledger = train(
+        settings, program, sets, tables, capacity, ledger, clip.value
+    )
+    print_table(history, time.perf_counter() - began)
+    print_budgets(ledger, settings.privacy)
+
+
+def train(
+    settings: config.RunConfig,
+    program: Program,
+    sets: sources.LabelledSets,
+    tables: ClientTables,
+    capacity: int,
+    ledger: Ledger,
+    clip_norm: float,
+) -> tuple[list, Ledger]:
+    """All rounds, or as many as the budgets allow."""
+    training, privacy = settings.training, settings.privacy
+    state = cohort.replicate(jax.tree.map(lambda leaf: leaf[None], program.params))
     data, test, device_tables, roots = cohort.replicate(
         (sets.train, sets.test, tables, keys.root_key_words(settings.seed))
     )
-    clip = norms.choose_clip_norm(
-        settings,
-        functools.partial(
-            norms.make_gradient_norms(net, params, shape, method=perf.clipping_method),
-            params,
-        ),
-        sets.train,
-        sets.test,
-        [parts[i] for i in np.flatnonzero(ledger.live)],
-    )
-    print(f"Clip norm {clip.value:.3g}: {clip.statement}.")
     choices = rng.host_stream(settings.seed, "policy")
-    noise = settings.privacy.noise_multiplier if settings.privacy.noise else None
-    history = [(measure(state, test), None)]
-    began = time.perf_counter()
+    history = [(program.evaluate(state, test), None)]
     for round_index in tqdm(range(_ROUNDS.value), desc="rounds", disable=None):
         live = np.flatnonzero(ledger.live)
         if not live.size:
             tqdm.write(f"All budgets are spent after {round_index} rounds.")
             break
         selected = choices.choice(live, min(SELECTED, live.size), replace=False)
-        idle = SELECTED - selected.size  # slots of the compiled program left empty
         ledger = ledger.charge(selected)
         rows = tasks.make_tasks(
             tables,
             run=0,
-            client=np.concatenate([selected, np.zeros(idle, selected.dtype)]),
+            client=np.resize(selected, SELECTED),  # idle slots repeat a client
             round_index=round_index,
             active=np.arange(SELECTED) < selected.size,
             keep_rate=KEEP_RATE,
-            clip_norm=clip.value,
-            noise_multiplier=noise,
+            clip_norm=clip_norm,
+            noise_multiplier=privacy.noise_multiplier if privacy.noise else None,
             learning_rate=training.learning_rate,
             batch_size=training.batch_size,
             capacity=capacity,
-            overflow_probability=settings.privacy.overflow_probability,
+            overflow_probability=privacy.overflow_probability,
             clipping=training.clipping,
         )
-        state, diagnostics = step(
+        state, diagnostics = program.step(
             state, data, device_tables, roots, cohort.replicate(rows)
         )
-        history.append((measure(state, test), diagnostics))
-    history = jax.device_get(history)
-    print_table(history, time.perf_counter() - began)
-    print_budgets(ledger, settings.privacy)
+        history.append((program.evaluate(state, test), diagnostics))
+    return jax.device_get(history), ledger
 
 
 def print_table(history: list, seconds: float) -> None:

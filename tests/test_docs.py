@@ -38,25 +38,60 @@ def test_readme_examples_run(code, monkeypatch):
     exec(compile(code, "README.md", "exec"), {})
 
 
-def run(*arguments):
+def run(program, *arguments):
+    flags = ["--perf.cache_dir="] if program == "experiments.smoke" else []
     return subprocess.run(
-        [sys.executable, "-m", *arguments], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-m", program, *flags, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
     )
 
 
-def test_the_main_job_learns():
+def client_rows(output):
+    """The table of budgets: client, participations, afforded, spent, asked."""
+    lines = output.splitlines()
+    (start,) = [i for i, line in enumerate(lines) if line.startswith("client ")]
+    return [[float(cell) for cell in line.split()] for line in lines[start + 1 : -1]]
+
+
+def test_the_main_job_learns_within_its_budgets():
     done = run("experiments.smoke", "--rounds=6", "--perf.padded_sizes=2")
     assert done.returncode == 0, done.stderr
-    rows = [
-        line.split() for line in done.stdout.splitlines() if line[:6].strip().isdigit()
-    ]
+    clients = client_rows(done.stdout)
+    assert len(clients) == 10
+    assert sum(row[1] for row in clients) == 6 * 3
+    assert all(row[1] <= row[2] and row[3] <= row[4] for row in clients)
+    table = done.stdout.split("\nround ")[1].split("\nclient ")[0]
+    rows = [line.split() for line in table.splitlines()[1:-1]]
     assert [int(row[0]) for row in rows] == list(range(7))
     assert float(rows[-1][2]) < float(rows[0][2])  # test loss falls
+
+
+def test_the_main_job_ends_when_all_budgets_are_spent():
+    done = run(
+        "experiments.smoke",
+        "--rounds=9",
+        "--perf.padded_sizes=1",
+        "--privacy.epsilons=" + ",".join(["1.2"] * 9 + ["1"]),
+        "--privacy.clip_calibration=private",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "9 of 10 clients can take part, 9 times in all" in done.stdout
+    assert "All budgets are spent after 3 rounds." in done.stdout
+    assert "private 0.5-quantile" in done.stdout
+    clients = client_rows(done.stdout)
+    assert [row[1] for row in clients] == [1] * 9 + [0]
+    assert clients[9][3] == 0
 
 
 @pytest.mark.parametrize(
     ("flag", "message"),
     [
+        ("--privacy.delta=0", "--privacy.delta must be above 0 and below 1"),
+        ("--privacy.epsilon_lo=12", "--privacy.epsilon_lo must be at most epsilon_hi"),
+        ("--privacy.epsilons=2,5", "2 epsilons are given for 10 clients"),
+        ("--privacy.noise_multiplier=0.2", "no client can take part even once"),
         ("--training.clip_norm=0", "--training.clip_norm must be above 0, but is 0.0."),
         ("--nonsense=3", "Unknown command line flag 'nonsense'"),
         ("--training.batch_size=many", "could not convert string to float"),
