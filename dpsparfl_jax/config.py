@@ -159,8 +159,8 @@ class PrivacyConfig(Section):
     )
     accountant: str = opt(
         "pld",
-        "rdp is the paper's; pld is tighter and affords more participations",
-        choices=("rdp", "pld"),
+        "name of a registered accountant: rdp is the paper's, pld is tighter and "
+        "affords more participations",
     )
     max_participations: int = opt(
         2000, "participations after which a client retires whatever its budget", low=1

@@ -6,7 +6,6 @@ import pytest
 
 from dpsparfl_jax import config
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.privacy import accountants
 from dpsparfl_jax.training import clipping, cohort, local, masks, noise, tasks
 
 
@@ -55,7 +54,6 @@ def test_choices_are_those_of_the_rooms_that_use_them():
     assert choices(config.TrainingConfig, "clipping") == set(tasks.CLIPPINGS)
     assert choices(config.TrainingConfig, "mask") == set(masks.KINDS)
     assert choices(config.PrivacyConfig, "generator") == set(noise.GENERATORS)
-    assert choices(config.PrivacyConfig, "accountant") == set(accountants.ACCOUNTANTS)
     assert choices(config.PerfConfig, "execution") == set(cohort.EXECUTIONS)
     assert choices(config.PerfConfig, "clipping_method") == set(clipping.METHODS)
 

@@ -9,7 +9,11 @@ from numpy.typing import NDArray
 from dpsparfl_jax.config import RunConfig
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.privacy import budgets, calibrate
-from dpsparfl_jax.privacy.accountants import ACCOUNTANTS, Accountant
+from dpsparfl_jax.privacy.accountants import (
+    ACCOUNTANTS,
+    Accountant,
+    make_accountant,
+)
 from dpsparfl_jax.privacy.clip_norm import QuantileQuery
 from dpsparfl_jax.privacy.curves import CurveStore, affordable
 from dpsparfl_jax.privacy.ledger import Ledger, non_private_ledger, open_ledger
@@ -35,6 +39,7 @@ def start_ledger(
     if not privacy.noise:
         message = "No noise is added: this run is not private, epsilon is infinite."
         return Start(non_private_ledger(len(sizes), limit), message)
+    accountant = make_accountant(privacy.accountant)
     asked = client_budgets(settings, len(sizes))
     query = quantile_query(settings)
     groups = client_groups(
@@ -47,12 +52,12 @@ def start_ledger(
         setup=None if query is None else query.release,
     )
     stores = {
-        name: CurveStore(accountant, settings.perf.cache_dir)
-        for name, accountant in ACCOUNTANTS.items()
+        name: CurveStore(each, settings.perf.cache_dir)
+        for name, each in ACCOUNTANTS.items()
     }
-    ledger = open_ledger(asked, groups, stores[privacy.accountant], limit=limit)
-    _require_anyone(ledger, groups, ACCOUNTANTS[privacy.accountant], sizes)
-    message = _message(ledger, groups, stores, privacy.accountant, limit)
+    ledger = open_ledger(asked, groups, stores[accountant.name], limit=limit)
+    _require_anyone(ledger, groups, accountant, sizes)
+    message = _message(ledger, groups, stores, accountant.name, limit)
     return Start(ledger, message)
 
 

@@ -132,3 +132,19 @@ def test_without_noise_the_start_says_so():
 def test_fewer_epsilons_than_clients_are_refused():
     with pytest.raises(InputError, match="2 epsilons are given for 4 clients"):
         start.start_ledger(run_config(epsilons="2,5"), SIZES, 40)
+
+
+def test_an_accountant_of_ones_own(monkeypatch):
+    class Linear:
+        name, version = "linear", "1"
+
+        def epsilon(self, mechanism, participations):
+            return 0.5 * participations.astype(float)
+
+    monkeypatch.setitem(ACCOUNTANTS, "linear", Linear())
+    settings = run_config(epsilons="2,5,10,10", accountant="linear")
+    ledger, message = start.start_ledger(settings, SIZES, 40)
+    assert list(ledger.affordable) == [4, 10, 20, 20]
+    assert "LINEAR" in message
+    with pytest.raises(InputError, match="unknown accountant 'moments'"):
+        start.start_ledger(run_config(accountant="moments"), SIZES, 40)
