@@ -10,7 +10,7 @@ from dpsparfl_jax.privacy.accountants import Accountant
 from dpsparfl_jax.privacy.mechanism import Mechanism
 
 _PRECISION = 1e-3  # relative, of a calibrated noise multiplier
-_LARGEST_NOISE = 1e6
+_SMALLEST_NOISE, _LARGEST_NOISE = 0.1, 1e5
 
 
 def noise_multiplier_for(
@@ -19,6 +19,7 @@ def noise_multiplier_for(
     """Smallest noise multiplier (to 0.1%, rounded up) that affords the participations.
 
     All else is the mechanism's; its own noise multiplier is where the search starts.
+    Looks between 0.1, below which epsilon is in the thousands, and 100,000.
     """
     _check_wish(epsilon, participations)
 
@@ -29,14 +30,15 @@ def noise_multiplier_for(
 
     low = high = mechanism.participation.noise_multiplier
     if enough(high):
-        while enough(low) and low > 1 / _LARGEST_NOISE:
+        while enough(low) and low > _SMALLEST_NOISE:
             low, high = low / 2, low
     while not enough(high):
         if high > _LARGEST_NOISE:
             raise InputError(
-                f"no noise multiplier affords {participations} participations at "
-                f"epsilon {epsilon:g} and delta {mechanism.delta:g}: setup or cut-off "
-                "batches alone cost more."
+                f"no noise multiplier up to {_LARGEST_NOISE:g} affords "
+                f"{participations} participations at epsilon {epsilon:g} and delta "
+                f"{mechanism.delta:g}: allow more, or pad batches more, or calibrate "
+                "the clip norm at less cost."
             )
         low, high = high, 2 * high
     while high > (1 + _PRECISION) * low:
@@ -53,7 +55,10 @@ def batch_size_for(
     epsilon: float,
     participations: int,
 ) -> int:
-    """Largest whole batch size that affords the participations, 0 if none does."""
+    """Largest whole batch size that affords the participations, 0 if none does.
+
+    The mechanism's overflow probability is kept: pad larger batches accordingly.
+    """
     _check_wish(epsilon, participations)
 
     def enough(batch: int) -> bool:

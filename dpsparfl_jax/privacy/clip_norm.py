@@ -17,6 +17,8 @@ from dpsparfl_jax import rng
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.privacy.mechanism import Release
 
+_FARTHEST = 1e6  # a private quantile is sought within this factor of its start
+
 
 class ClipNorm(NamedTuple):
     """A clip norm and what its choice cost."""
@@ -42,7 +44,13 @@ def median_clip_norm(norms: ArrayLike, *, public: bool = False) -> ClipNorm:
             "median of unclipped gradient norms of clients' records: NOT private, and "
             "not part of any epsilon"
         )
-    return ClipNorm(_positive(float(np.median(values))), public, statement)
+    median = float(np.median(values))
+    if median <= 0:
+        raise InputError(
+            "the median gradient norm is not positive: choose the clip norm by hand "
+            "(training.clip_norm)."
+        )
+    return ClipNorm(median, public, statement)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,6 +98,13 @@ def private_clip_norm(
         raise InputError("no client answers the quantile query.")
     random = rng.host_stream(seed, "clip_norm")
     expected = query.sampling_rate * sum(client.size for client in clients)
+    noise_std = query.noise_multiplier / 2 * np.sqrt(len(clients))
+    if noise_std > expected / 2:
+        raise InputError(
+            f"the quantile query samples about {expected:.3g} records a round, too few "
+            f"against noise of {noise_std:.3g}: lower privacy.clip_noise_multiplier or "
+            "raise privacy.clip_sampling_rate."
+        )
     value, path = query.start, []
     for _ in range(query.rounds):
         total = 0.0
@@ -97,8 +112,9 @@ def private_clip_norm(
             sampled = client[random.random(client.size) < query.sampling_rate]
             count = np.sum(np.where(sampled <= value, 0.5, -0.5))
             total += count + random.normal(0.0, query.noise_multiplier / 2)
-        fraction = 0.5 + total / expected
+        fraction = np.clip(0.5 + total / expected, 0.0, 1.0)
         value *= np.exp(-query.learning_rate * (fraction - query.quantile))
+        value = np.clip(value, query.start / _FARTHEST, query.start * _FARTHEST)
         path.append(value)
     # Later steps jitter around the quantile: the geometric mean of the last quarter.
     tail = np.array(path[-max(1, query.rounds // 4) :])
@@ -116,12 +132,3 @@ def _norms(norms: ArrayLike) -> NDArray[np.float64]:
     if values.ndim != 1 or values.size == 0:
         raise InputError("gradient norms must be a non-empty list of numbers.")
     return values
-
-
-def _positive(value: float) -> float:
-    if value <= 0:
-        raise InputError(
-            "the median gradient norm is 0: choose the clip norm by hand "
-            "(training.clip_norm)."
-        )
-    return value

@@ -43,7 +43,7 @@ class CurveStore:
     def __init__(self, accountant: Accountant, folder: str | os.PathLike[str] = ""):
         """Keeps curves in `folder` (made when needed); empty keeps them nowhere."""
         self.accountant = accountant
-        self._folder = pathlib.Path(folder).expanduser() if folder else None
+        self._folder = pathlib.Path(os.path.expanduser(folder)) if folder else None
         self._curves: dict[Mechanism, Curve] = {}
 
     def curve(self, mechanism: Mechanism, *, max_epsilon: float, limit: int) -> Curve:
@@ -95,7 +95,7 @@ class CurveStore:
             text = path.read_text()
         except FileNotFoundError:
             return nothing
-        except (OSError, UnicodeDecodeError) as reason:
+        except (OSError, ValueError) as reason:
             _LOG.warning("%s cannot be read (%s); computing it again.", path, reason)
             return nothing
         try:
@@ -105,7 +105,6 @@ class CurveStore:
                 content["key"] == self._key(mechanism)
                 and content["sum"] == _checksum(curve)
                 and curve.ndim == 1
-                and curve.size > 0
             )
         except (ValueError, KeyError, TypeError):
             good = False
@@ -134,7 +133,7 @@ class CurveStore:
             except BaseException:
                 os.unlink(name)
                 raise
-        except OSError as reason:
+        except (OSError, ValueError) as reason:
             _LOG.warning(
                 "epsilon curves are not kept on disk (%s): they will be computed anew "
                 "next time.",

@@ -40,10 +40,8 @@ class Ledger:
 
     @property
     def epsilon_next(self) -> NDArray[np.float64]:
-        """[U] after one more participation; infinite where the curve ends."""
-        count = np.minimum(self.participations + 1, self.curves.shape[1] - 1)
-        beyond = self.participations + 1 >= self.curves.shape[1]
-        return np.where(beyond, np.inf, self.curves[self.group, count])
+        """[U] after one more participation."""
+        return self.curves[self.group, self.participations + 1]
 
     def charge(self, clients: ArrayLike) -> "Ledger":
         """The ledger after one more participation of these clients (numbers)."""
@@ -86,6 +84,7 @@ def open_ledger(
         ],
         np.int64,
     )
+    # One entry beyond what anybody affords: what the next participation would cost.
     table = np.full((len(curves), int(np.max(counts)) + 2), np.inf)
     for row, curve in zip(table, curves, strict=True):
         known = min(len(curve), len(row))

@@ -67,8 +67,10 @@ class Mechanism:
     def delta_left(self, participations: ArrayLike) -> np.ndarray:
         """Delta that remains once cut-off batches are paid for; may be negative.
 
-        Unless a batch is cut off, the padded mechanism is the exact one; the event is
-        decided by the sampling alone, so its probability simply adds to delta.
+        Given which other records were drawn, a step that is not cut off is the exact
+        one (they leave room for the record) or the same for both neighbours (they fill
+        the batch, so the record is absent). So the probability of a cut simply adds to
+        delta, without the factor 1 + e^epsilon of a general event.
         """
         steps = np.asarray(participations, np.float64) * self.participation.count
         return self.delta - steps * self.overflow_probability
@@ -97,15 +99,15 @@ def client_groups(
     padded batch; None means that no batch is ever cut off.
     """
     sizes = np.asarray(sizes)
-    if sizes.ndim != 1 or sizes.size == 0:
-        raise InputError("give the number of records of at least one client.")
+    if sizes.ndim != 1 or sizes.size == 0 or np.min(sizes) < 1:
+        raise InputError("give the number of records, at least 1, of every client.")
     rates = np.broadcast_to(packing.sampling_rate(batch_size, sizes), sizes.shape)
     noise = np.broadcast_to(np.asarray(noise_multiplier, np.float64), sizes.shape)
     overflow = np.zeros(sizes.shape)
     if capacity is not None:
         overflow = packing.overflow_probability(sizes, rates, capacity)
     wanted = [
-        Mechanism(Release(float(q), float(z), steps), delta, float(cut), setup)
+        Mechanism(Release(float(q), float(z), int(steps)), delta, float(cut), setup)
         for q, z, cut in zip(rates, noise, overflow, strict=True)
     ]
     return group_mechanisms(wanted)

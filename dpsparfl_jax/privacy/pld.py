@@ -2,8 +2,8 @@
 
 dp-accounting says what one step's privacy loss is; its distribution on a grid of losses
 is the pessimistic one of Doroshenko et al. 2022 ("connect the dots": exact delta at
-every grid point, never below in between). Composing steps is a convolution power, so
-one Fourier transform serves every number of participations; dp-accounting composes one
+every grid point, never below in between). Composing steps is a convolution power, which
+is taken here for several numbers of participations at once; dp-accounting composes one
 number at a time, which is why it is not asked for whole curves.
 """
 
@@ -25,7 +25,9 @@ _DIRECTIONS = (
 )
 _TILTS = np.geomspace(1e-2, 1e4, 80)  # at which Chernoff's bound is tried
 _TAIL = 1e-15  # probability outside the window of a composition; counted as infinite
+_ROUNDING = 2.0**-52  # a step: rounding of its spectrum, grows with its power; likewise
 _LARGEST_STEP = 2**17  # grid points of one step: beyond it the grid is made coarser
+_POINTS_PER_STD = 4  # of one step's loss: below it the grid is made finer
 _LARGEST_WINDOW = 2**22  # grid points of a composition: beyond it epsilon is infinite
 _ROWS = 8  # numbers of participations composed at once
 
@@ -53,7 +55,7 @@ class PldAccountant:
     name = "pld"
 
     def __init__(self, interval: float = 1e-3) -> None:
-        """Losses are multiples of `interval`."""
+        """Losses are multiples of `interval`, finer or coarser where they must be."""
         self.interval = interval
 
     @property
@@ -61,6 +63,18 @@ class PldAccountant:
         """Changes whenever the same input may give another number."""
         library = importlib.metadata.version("dp-accounting")
         return f"1 {self.interval!r} dp-accounting {library}"
+
+    def interval_for(self, mechanism: Mechanism) -> float:
+        """The grid of losses: half or double the nominal one as often as is needed.
+
+        Fine enough to resolve the smallest losses, or composing millions of tiny ones
+        would round each up; then coarse enough for the largest to fit.
+        """
+        releases = [mechanism.participation, mechanism.setup or mechanism.participation]
+        interval = self.interval
+        while interval * _POINTS_PER_STD > min(_loss_std(each) for each in releases):
+            interval /= 2
+        return max(_coarse_enough(each, interval) for each in releases)
 
     def epsilon(
         self, mechanism: Mechanism, participations: NDArray[np.int64]
@@ -71,7 +85,7 @@ class PldAccountant:
         if mechanism.setup is not None:
             releases.append(mechanism.setup)
             counts.append(np.full_like(participations, mechanism.setup.count))
-        interval = max(_coarse_enough(release, self.interval) for release in releases)
+        interval = self.interval_for(mechanism)
         delta = mechanism.delta_left(participations)
         epsilon = np.zeros(len(participations))
         for direction in _DIRECTIONS:
@@ -90,6 +104,12 @@ def _privacy_loss(
         sampling_prob=release.sampling_rate,
         adjacency_type=direction,
     )
+
+
+def _loss_std(release: Release) -> float:
+    """About the standard deviation of one step's loss: q sqrt(exp(1/sigma^2) - 1)."""
+    exponent = min(release.noise_multiplier**-2, 100.0)
+    return release.sampling_rate * float(np.sqrt(np.expm1(exponent)))
 
 
 def _coarse_enough(release: Release, interval: float) -> float:
@@ -112,15 +132,19 @@ def _step_loss(
     bounds = loss.connect_dots_bounds()
     low = int(np.floor(bounds.epsilon_lower / interval))
     high = int(np.ceil(bounds.epsilon_upper / interval))
-    delta = loss.get_delta_for_epsilon(np.arange(low, high + 1) * interval)
-    rise = np.diff(delta)
-    probability = np.zeros(len(delta))
-    # A record of loss between two grid points is split between them such that its
-    # probability under both neighbouring data sets is kept.
-    probability[:-1] += rise / np.expm1(interval)
-    probability[1:] += rise / np.expm1(-interval)
-    probability[0] += 1 - delta[0]
     losses = np.arange(low, high + 1) * interval
+    with np.errstate(over="ignore"):  # next to no noise: factors beyond exp(700)
+        delta = loss.get_delta_for_epsilon(losses)
+        growth = np.expm1(interval)
+    # An outcome of loss between two grid points is split between them such that its
+    # probability under both neighbouring data sets is kept; all below the grid goes to
+    # its first point, all above it counts as infinite.
+    rise = np.diff(delta)
+    share = rise / growth
+    probability = np.zeros(len(delta))
+    probability[:-1] += share
+    probability[1:] -= share + rise  # so that rounding loses no mass
+    probability[0] += 1 - delta[0]
     positive = np.maximum(probability, 0)
     moments = [
         np.array(
@@ -191,8 +215,10 @@ def _compose(
 
 
 def _infinite_mass(powers: list[_Power], rows: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Losses above the grid, outside the window, and what rounding may have hidden."""
     finite = sum(times[rows] * np.log1p(-step.infinite) for step, times in powers)
-    return _TAIL - np.expm1(finite)
+    steps = sum(times[rows] for _, times in powers)
+    return _TAIL + _ROUNDING * steps - np.expm1(finite)
 
 
 def _smallest_epsilon(
@@ -216,12 +242,13 @@ def _smallest_epsilon(
     within = above - scaled <= delta[:, None]
     rows = np.arange(len(low))
     found = np.argmax(within, axis=1)  # first grid point that is private enough
-    # Beyond the last grid point only infinite losses remain.
-    exists = within[rows, found]
+    exists = within[rows, found]  # beyond the last one only infinite losses remain
     excess = above[rows, found] - delta
     loss = (low + found) * interval
     with np.errstate(divide="ignore", invalid="ignore"):
         between = loss + np.log(excess / scaled[rows, found])
-    # If all losses together are within the target, epsilon is 0.
-    epsilon = np.where(excess > 0, np.maximum(between, 0.0), 0.0)
+    # No excess: at the first point all losses together are within the target, and
+    # epsilon is 0; elsewhere it is an effect of rounding, and the point itself is safe.
+    none = np.where(found == 0, 0.0, loss)
+    epsilon = np.maximum(np.where(excess > 0, between, none), 0.0)
     return np.where(exists & (infinite <= delta), epsilon, np.inf)

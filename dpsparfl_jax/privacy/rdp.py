@@ -50,13 +50,15 @@ class RdpAccountant:
         Paper: section II, accumulated budget after t-bar uploads; the order is the
         best one for each number, not one order for all.
         """
-        orders = tuple(self.orders)
-        one = divergence(mechanism.participation, orders)
-        start = np.zeros_like(one)
+        at = tuple(self.orders)
+        one = divergence(mechanism.participation, at)
+        setup = np.zeros_like(one)
         if mechanism.setup is not None:
-            start = divergence(mechanism.setup, orders)
+            setup = divergence(mechanism.setup, at)
+        finite = np.isfinite(setup + one)
+        orders, one, setup = self.orders[finite], one[finite], setup[finite]
         chunks = [
-            self._convert(start + chunk[:, None] * one, mechanism.delta_left(chunk))
+            _convert(orders, setup + chunk[:, None] * one, mechanism.delta_left(chunk))
             for chunk in _chunks(participations)
         ]
         epsilon = np.concatenate([np.zeros(0), *chunks])
@@ -64,14 +66,18 @@ class RdpAccountant:
             epsilon[participations == 0] = 0.0  # nothing was released
         return epsilon
 
-    def _convert(
-        self, divergences: NDArray[np.float64], delta: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """Least epsilon over orders: [n, A], [n] -> [n]; infinite if delta is gone."""
-        a = self.orders
-        usable = np.where(delta > 0, delta, 1.0)[:, None]
-        epsilon = divergences + np.log1p(-1 / a) - np.log(usable * a) / (a - 1)
-        return np.where(delta > 0, np.maximum(np.min(epsilon, axis=1), 0.0), np.inf)
+
+def _convert(
+    orders: NDArray[np.float64],
+    divergences: NDArray[np.float64],
+    delta: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Least epsilon over orders: [A], [n, A], [n] -> [n]; infinite without delta."""
+    positive = np.where(delta > 0, delta, 1.0)[:, None]
+    each = divergences + np.log1p(-1 / orders)
+    each -= np.log(positive * orders) / (orders - 1)
+    least = np.maximum(np.min(each, axis=1, initial=np.inf), 0.0)
+    return np.where(delta > 0, least, np.inf)
 
 
 def _chunks(values: NDArray[np.int64]) -> list[NDArray[np.int64]]:

@@ -165,5 +165,5 @@ def _require_anyone(
         "no client can take part even once: a participation costs epsilon "
         f"{ledger.epsilon_next[nearest]:.3g} ({accountant.name}), but the nearest "
         f"client allows {epsilon:.3g}; set the noise multiplier to at least "
-        f"{np.ceil(noise * 1000) / 1000:g}{smaller}."
+        f"{np.ceil(noise * 1000) / 1000:.3f}{smaller}."
     )

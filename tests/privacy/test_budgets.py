@@ -89,7 +89,8 @@ def test_other_bad_numbers_are_refused():
         Mechanism(Release(0.1, 1.0, 1), 1e-3, 1.0)
     with pytest.raises(InputError, match="unknown accountant 'moments'"):
         make_accountant("moments")
-    with pytest.raises(InputError, match="at least one client"):
-        client_groups([], batch_size=1, noise_multiplier=1.0, steps=1, delta=0.1)
+    for sizes in ([], [5, 0]):
+        with pytest.raises(InputError, match="number of records, at least 1, of every"):
+            client_groups(sizes, batch_size=1, noise_multiplier=1.0, steps=1, delta=0.1)
     with pytest.raises(InputError, match="sampling rate above 1"):
         client_groups([5], batch_size=6, noise_multiplier=1.0, steps=1, delta=0.1)

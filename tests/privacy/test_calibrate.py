@@ -54,7 +54,7 @@ def test_largest_batch(accountant):
 def test_wishes_that_cannot_be_are_refused():
     rdp = ACCOUNTANTS["rdp"]
     mechanism = Mechanism(Release(0.01, 1.0, 60), 1e-3, 0.0, Release(0.5, 0.5, 60))
-    with pytest.raises(InputError, match="no noise multiplier affords 3"):
+    with pytest.raises(InputError, match="no noise multiplier up to 100000 affords 3"):
         calibrate.noise_multiplier_for(rdp, mechanism, epsilon=1.0, participations=3)
     with pytest.raises(InputError, match="calibration needs a positive epsilon"):
         calibrate.noise_multiplier_for(rdp, mechanism, epsilon=0.0, participations=3)

@@ -22,7 +22,7 @@ def test_the_median_says_that_it_is_not_private():
 
 @pytest.mark.parametrize(
     ("norms", "message"),
-    [([], "non-empty"), ([1.0, np.nan], "not finite"), ([0.0, 0.0], "norm is 0")],
+    [([], "non-empty"), ([1.0, np.nan], "not finite"), ([0.0, 0.0], "not positive")],
 )
 def test_bad_norms_are_refused(norms, message):
     with pytest.raises(InputError, match=message):
@@ -72,29 +72,46 @@ def test_the_noise_is_that_of_the_release():
 
 
 def test_one_record_moves_the_count_by_a_half():
-    """Same seed, so the same noise: only the last record differs."""
+    """Against a null record, which is not there; next to no noise is added."""
     many = np.full(99, 0.5)
     settings = {"sampling_rate": 1.0, "noise_multiplier": 1e-9}
+    null = first_move(many, 0, **settings)
     below, above, broken = (
         first_move(np.append(many, norm), 0, **settings) for norm in (0.5, 2.0, np.nan)
     )
-    assert below == pytest.approx(99 / 2 + 1 / 2)
-    assert above == pytest.approx(99 / 2 - 1 / 2)
+    assert null == pytest.approx(99 / 2)
+    assert below == pytest.approx(null + 1 / 2)
+    assert above == pytest.approx(null - 1 / 2)
     assert broken == pytest.approx(above)
 
 
 def test_records_are_sampled_at_the_rate():
-    """The count's mean and variance are those of a Binomial(n, q) sample (6 sigma)."""
-    norms = np.full(400, 0.5)
+    """Mean and variance of the count are those of Poisson sampling, within 6 sigma.
+
+    240 records below C and 160 above, q = 0.1: mean 4, variance 400 q (1-q) / 4 = 9.
+    A rate 10% off moves the mean by 0.4, the tolerance is 0.23.
+    """
+    norms = np.repeat([0.5, 2.0], [240, 160])
     counts = np.array(
         [
             first_move(norms, seed, sampling_rate=0.1, noise_multiplier=1e-9)
-            for seed in range(2000)
+            for seed in range(6000)
         ]
     )
-    included = 2 * counts
-    assert abs(included.mean() - 40) < 6 * np.sqrt(36 / 2000)
-    assert abs(included.var() / 36 - 1) < 6 * np.sqrt(2 / 2000)
+    assert abs(counts.mean() - 4) < 6 * np.sqrt(9 / 6000)
+    assert abs(counts.var() / 9 - 1) < 6 * np.sqrt(2 / 6000)
+
+
+def test_a_query_that_would_drown_in_noise_is_refused():
+    with pytest.raises(InputError, match="too few against noise"):
+        clip_norm.private_clip_norm([np.ones(10)] * 3, QuantileQuery(), 0)
+
+
+def test_the_quantile_stays_within_reach_of_its_start():
+    query = QuantileQuery(rounds=400, start=2.0)
+    chosen, path = clip_norm.private_clip_norm([np.zeros(1000)] * 5, query, 0)
+    assert chosen.value == pytest.approx(2e-6, rel=1e-6)
+    assert np.all(path >= 2e-6 * (1 - 1e-9))
 
 
 @pytest.mark.parametrize(

@@ -156,6 +156,24 @@ def test_a_folder_that_cannot_be_used_is_said_once(tmp_path, caplog):
     assert len([m for m in messages if "not kept on disk" in m]) == 1
 
 
+def test_a_folder_with_an_impossible_name_is_said_once(caplog):
+    store = curves.CurveStore(RdpAccountant(), "folder\0name")
+    with caplog.at_level(logging.WARNING):
+        curve = store.curve(MECHANISM, max_epsilon=3, limit=1000)
+    assert curve[-1] > 3
+    assert "not kept on disk" in caplog.records[-1].getMessage()
+
+
+def test_rounding_never_makes_a_curve_fall():
+    class Jittery(RdpAccountant):
+        def epsilon(self, mechanism, participations):
+            return np.where(participations % 7 == 6, 0.99, 1.0) * participations
+
+    curve = curves.CurveStore(Jittery()).curve(MECHANISM, max_epsilon=50, limit=60)
+    assert np.all(np.diff(curve) >= 0)
+    assert np.all(curve >= 0.99 * np.arange(len(curve)))
+
+
 def test_no_half_written_file_is_left(tmp_path):
     ask(tmp_path)
     assert [path.suffix for path in tmp_path.iterdir()] == [".json"]

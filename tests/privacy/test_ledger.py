@@ -80,7 +80,12 @@ def test_retired_before_the_round_that_would_overspend():
         assert ledger.epsilon_next[0] <= 5
         ledger = ledger.charge([0])
     assert not ledger.live[0]
-    assert ledger.epsilon_spent[0] <= 5 < ledger.epsilon_next[0]
+    spent, after_next = STORES["rdp"].accountant.epsilon(
+        groups.mechanisms[0], np.array([11, 12])
+    )
+    assert ledger.epsilon_spent[0] == pytest.approx(spent, rel=1e-12)
+    assert ledger.epsilon_next[0] == pytest.approx(after_next, rel=1e-12)
+    assert spent <= 5 < after_next
     with pytest.raises(InputError, match="client 0 has retired"):
         ledger.charge([0])
 
@@ -122,6 +127,26 @@ def test_clients_with_equal_mechanisms_share_a_curve():
     ledger = open_ledger(np.full(4, 5.0), groups, STORES["rdp"], limit=100)
     assert ledger.curves.shape[0] == 2
     assert list(ledger.affordable) == [11, 0, 11, 11]
+
+
+def test_the_largest_budget_of_a_group_decides_how_long_its_curve_is():
+    groups = groups_of([1000] * 2, batch=4)
+    ledger = open_ledger(np.array([2.0, 10.0]), groups, STORES["rdp"], limit=2000)
+    assert list(ledger.affordable) == [3, 332]
+
+
+def test_cut_off_batches_shorten_a_clients_time():
+    """At a padded size of 25, one step in 10^5 cuts its batch of 10 off."""
+    exact = groups_of([1000], capacity=None)
+    padded = groups_of([1000], capacity=25)
+    assert 3e-6 < padded.mechanisms[0].overflow_probability < 3e-5
+    budget = np.array([10.0])
+    afforded = [
+        open_ledger(budget, groups, STORES["rdp"], limit=100).affordable[0]
+        for groups in (exact, padded)
+    ]
+    assert afforded[0] == 51
+    assert 1 <= afforded[1] < 20  # 60 steps x 1e-5 x 2 is already above delta
 
 
 def test_who_can_never_take_part_is_asked_for_nothing():

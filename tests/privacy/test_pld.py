@@ -14,7 +14,7 @@ ONCE = np.array([1])
 OURS = PldAccountant()
 
 
-def library(*releases, interval=OURS.interval):
+def library(*releases, interval=1e-3):
     accountant = dp_accounting.pld.PLDAccountant(value_discretization_interval=interval)
     for q, sigma, count in releases:
         gaussian = dp_accounting.GaussianDpEvent(sigma)
@@ -27,7 +27,8 @@ def library(*releases, interval=OURS.interval):
     ("q", "sigma", "steps"), sorted({setting[:3] for setting in GRID})
 )
 def test_equals_dp_accounting_and_is_below_renyi(q, sigma, steps):
-    accountant = library((q, sigma, steps))
+    interval = OURS.interval_for(mechanism(q, sigma, steps, 0.5))
+    accountant = library((q, sigma, steps), interval=interval)
     for delta in sorted({setting[3] for setting in GRID}):
         setting = mechanism(q, sigma, steps, delta)
         ours = OURS.epsilon(setting, ONCE)[0]
@@ -66,6 +67,58 @@ def test_without_subsampling_it_is_the_gaussian_mechanism():
     assert exact * (1 - 1e-7) <= ours <= exact * 1.001
 
 
+@pytest.mark.parametrize(
+    ("sigma", "steps", "delta"),
+    [
+        (1.0, 100, 1e-10),
+        (10.0, 10_000, 1e-12),
+        (30.0, 10_000, 1e-12),
+        (100.0, 1_000_000, 1e-10),
+    ],
+)
+def test_rounding_never_makes_epsilon_too_small(sigma, steps, delta):
+    """Against the closed form, where thousands of convolutions meet a tiny delta."""
+    mu = np.sqrt(steps) / sigma
+
+    def log_delta(epsilon):
+        first = stats.norm.logcdf(mu / 2 - epsilon / mu)
+        second = epsilon + stats.norm.logcdf(-mu / 2 - epsilon / mu)
+        return first + np.log1p(-np.exp(second - first)) - np.log(delta)
+
+    exact = optimize.brentq(log_delta, 1e-3, 500, xtol=1e-10)
+    ours = OURS.epsilon(mechanism(1.0, sigma, steps, delta), ONCE)[0]
+    assert ours >= exact * (1 - 1e-9)
+    if steps * 2.0**-52 < delta / 10:
+        assert ours <= exact * 1.001
+
+
+def test_a_delta_that_rounding_hides_is_out_of_reach():
+    hidden = mechanism(0.01, 1.0, 60_000, 1e-13)
+    assert OURS.epsilon(hidden, ONCE)[0] == np.inf
+
+
+@pytest.mark.parametrize(
+    ("q", "sigma", "steps"),
+    [(0.001, 2.0, 120_000), (0.001, 5.0, 120_000), (0.01, 20.0, 120_000)],
+)
+def test_tiny_losses_get_a_finer_grid(q, sigma, steps):
+    setting = mechanism(q, sigma, steps, 1e-3)
+    assert OURS.interval_for(setting) < OURS.interval
+    ours = OURS.epsilon(setting, ONCE)[0]
+    assert ours <= RdpAccountant().epsilon(setting, ONCE)[0]
+
+
+def test_releases_of_different_scale_share_a_grid_that_holds_both():
+    """The loud one asks for a fine grid, the silent one for a coarse one."""
+    loud, silent = Release(0.1, 50.0, 40), Release(0.01, 0.05, 1)
+    both = OURS.interval_for(Mechanism(silent, 1e-3, 0.0, loud))
+    assert OURS.interval_for(Mechanism(loud, 1e-3)) < OURS.interval
+    assert both == OURS.interval_for(Mechanism(silent, 1e-3)) > OURS.interval
+    alone = OURS.epsilon(Mechanism(silent, 1e-3), ONCE)[0]
+    together = OURS.epsilon(Mechanism(silent, 1e-3, 0.0, loud), ONCE)[0]
+    assert alone <= together <= alone + 1
+
+
 @pytest.mark.parametrize("accountant", [OURS, RdpAccountant(np.arange(2.0, 60.0))])
 def test_setup_is_composed_with_the_participations(accountant):
     setup, step = Release(0.1, 20.0, 40), Release(0.01, 0.8, 60)
@@ -102,7 +155,7 @@ def test_cut_off_batches_are_paid_from_delta(accountant):
 
 
 def test_very_little_noise_does_not_exhaust_memory():
-    for sigma in (0.1, 0.02, 0.001):
+    for sigma in (0.1, 0.02, 0.001, 1e-5):
         silent = Mechanism(Release(0.01, sigma, 60), 1e-3)
         assert OURS.epsilon(silent, ONCE)[0] > 50
 
