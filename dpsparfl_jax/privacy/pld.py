@@ -62,7 +62,7 @@ class PldAccountant:
     def version(self) -> str:
         """Changes whenever the same input may give another number."""
         library = importlib.metadata.version("dp-accounting")
-        return f"1 {self.interval!r} dp-accounting {library}"
+        return f"2 {self.interval!r} dp-accounting {library}"
 
     def interval_for(self, mechanism: Mechanism) -> float:
         """The grid of losses: half or double the nominal one as often as is needed.
