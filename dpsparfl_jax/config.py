@@ -5,84 +5,10 @@ from them (`experiments/cli.py`); the library itself reads no flag.
 """
 
 import dataclasses
-import math
-from typing import Any
 
+from dpsparfl_jax import units
 from dpsparfl_jax.errors import InputError
-
-
-def opt(
-    default: Any,
-    help: str,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
-    choices: tuple[str, ...] | None = None,
-    paper: str = "",
-) -> Any:
-    """A setting: `low`/`high` are inclusive bounds, `above`/`below` strict ones.
-
-    `paper` says where the paper states the value; empty means the value is ours.
-    """
-    bounds = {"low": low, "above": above, "high": high, "below": below}
-    metadata = {"help": help, "paper": paper, "choices": choices, **bounds}
-    return dataclasses.field(default=default, metadata=metadata)
-
-
-def describe_rule(field: dataclasses.Field[Any]) -> str:
-    """The bounds of a setting in words, empty if there are none."""
-    rule = field.metadata
-    if rule["choices"]:
-        return "one of " + ", ".join(rule["choices"])
-    parts = [
-        f"{word} {rule[key]:g}"
-        for key, word in (
-            ("low", "at least"),
-            ("above", "above"),
-            ("high", "at most"),
-            ("below", "below"),
-        )
-        if rule[key] is not None
-    ]
-    return " and ".join(parts)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Section:
-    """Checks its fields against their declared bounds."""
-
-    def __post_init__(self) -> None:
-        """Refuses the first value that breaks its rule."""
-        for field in dataclasses.fields(self):
-            if "help" in field.metadata:
-                self._check(field)
-
-    def _check(self, field: dataclasses.Field[Any]) -> None:
-        value, rule = getattr(self, field.name), field.metadata
-        kind = type(field.default)
-        same_kind = isinstance(value, int | float if kind is float else kind)
-        if not same_kind or (isinstance(value, bool) and kind is not bool):
-            raise InputError(
-                f"{field.name} must be of type {kind.__name__}, but is {value!r}."
-            )
-        if rule["choices"]:
-            good = value in rule["choices"]
-        elif isinstance(value, str | bool):
-            good = True
-        else:
-            good = (
-                math.isfinite(value)
-                and (rule["low"] is None or value >= rule["low"])
-                and (rule["above"] is None or value > rule["above"])
-                and (rule["high"] is None or value <= rule["high"])
-                and (rule["below"] is None or value < rule["below"])
-            )
-        if not good:
-            raise InputError(
-                f"{field.name} must be {describe_rule(field)}, but is {value!r}."
-            )
+from dpsparfl_jax.options import Section, opt
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -194,6 +120,89 @@ class PrivacyConfig(Section):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class WirelessConfig(Section):
+    """The cell: radio, payload, and what local training costs a client."""
+
+    num_channels: int = opt(5, "uplink channels N", low=1, paper="Setup")
+    area_m: float = opt(100.0, "side of the square in metres", above=0, paper="Setup")
+    geometry: str = opt(
+        "points",
+        "channels are points in the square, or one access point in its centre",
+        choices=("points", "centre"),
+        paper="Setup (points)",
+    )
+    min_distance_m: float = opt(1.0, "least distance that path loss sees", above=0)
+    bandwidth_hz: float = opt(
+        15e3, "bandwidth of one uplink channel", above=0, paper="Setup"
+    )
+    downlink: str = opt(
+        "shared",
+        "downlink bandwidth: that of all N channels, or of a single one (the paper)",
+        choices=("shared", "single"),
+    )
+    ap_power_dbm: float = opt(23.0, "access point's power in dBm", paper="Setup")
+    max_power_dbm: float = opt(30.0, "a client's largest power in dBm", paper="Setup")
+    noise_dbm: float = opt(-107.0, "receiver noise power in dBm", paper="Setup")
+    interference_w: float = opt(
+        0.0, "interference power in W, added to the noise", low=0
+    )
+    fading: bool = opt(True, "Rayleigh block fading, new each round")
+    shadowing_db: float = opt(
+        0.0, "standard deviation of fixed log-normal shadowing in dB", low=0
+    )
+    value_bits: int = opt(32, "bits of one sent gradient coordinate", low=1)
+    payload: str = opt(
+        "mask",
+        "beside the values, send the mask (one bit a coordinate) or its 64-bit seed",
+        choices=("mask", "seed"),
+        paper="section II (mask)",
+    )
+    cycles_per_sample: float = opt(
+        1e7, "CPU cycles Phi of one example's gradient", above=0
+    )
+    cpu_low_hz: float = opt(1.2e9, "slowest CPU speed of a round", above=0)
+    cpu_high_hz: float = opt(
+        2.4e9, "fastest CPU speed of a round", above=0, paper="Setup"
+    )
+    capacitance: float = opt(1e-28, "effective CPU capacitance chi", low=0)
+    local_work: str = opt(
+        "batch",
+        "examples a step computes: the expected batch, or the whole set (the paper)",
+        choices=("batch", "dataset"),
+    )
+
+    def __post_init__(self) -> None:
+        """Refuses an empty range of CPU speeds."""
+        super().__post_init__()
+        if self.cpu_low_hz > self.cpu_high_hz:
+            raise InputError(
+                f"cpu_low_hz must be at most cpu_high_hz, but is {self.cpu_low_hz:g} "
+                f"against {self.cpu_high_hz:g}."
+            )
+
+    @property
+    def noise_w(self) -> float:
+        """Noise and interference power at a receiver, in W."""
+        return float(units.dbm_to_w(self.noise_dbm)) + self.interference_w
+
+    @property
+    def ap_power_w(self) -> float:
+        """The access point's power, in W."""
+        return float(units.dbm_to_w(self.ap_power_dbm))
+
+    @property
+    def max_power_w(self) -> float:
+        """A client's largest power, in W."""
+        return float(units.dbm_to_w(self.max_power_dbm))
+
+    @property
+    def downlink_hz(self) -> float:
+        """Bandwidth of the downlink."""
+        channels = self.num_channels if self.downlink == "shared" else 1
+        return channels * self.bandwidth_hz
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class PerfConfig(Section):
     """Speed only: none of this moves a result beyond float rounding."""
 
@@ -223,6 +232,7 @@ class RunConfig:
     model: ModelConfig = ModelConfig()
     training: TrainingConfig = TrainingConfig()
     privacy: PrivacyConfig = PrivacyConfig()
+    wireless: WirelessConfig = WirelessConfig()
     perf: PerfConfig = PerfConfig()
     seed: int = 0
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from absl import app, flags, logging
 
-from dpsparfl_jax import config
+from dpsparfl_jax import config, options
 from dpsparfl_jax.errors import InputError
 
 BAD_INPUT = 2
@@ -33,7 +33,7 @@ def define_config_flags(base: config.RunConfig) -> None:
 
 
 def _help(field: dataclasses.Field[Any], value: Any) -> str:
-    rule = config.describe_rule(field)
+    rule = options.describe_rule(field)
     source = field.metadata["paper"]
     notes = [rule, f"now: {value!r}", f"paper: {source}" if source else "ours"]
     return f"{field.metadata['help']} ({'; '.join(note for note in notes if note)})"

@@ -17,7 +17,9 @@ def settings():
 
 
 def test_sections_and_help():
-    assert config.SECTIONS == ("data", "model", "training", "privacy", "perf")
+    assert config.SECTIONS == (
+        *("data", "model", "training", "privacy", "wireless", "perf"),
+    )
     assert all(field.metadata["help"] for _, _, field in settings())
 
 
@@ -74,6 +76,8 @@ def test_sections_must_fit_each_other():
     config.RunConfig(training=off, privacy=config.PrivacyConfig(noise=False))
     with pytest.raises(InputError, match="epsilon_lo must be at most epsilon_hi"):
         config.PrivacyConfig(epsilon_lo=5.0, epsilon_hi=2.0)
+    with pytest.raises(InputError, match="cpu_low_hz must be at most cpu_high_hz"):
+        config.WirelessConfig(cpu_low_hz=3e9)
     with pytest.raises(InputError, match="of no use without noise"):
         config.RunConfig(
             privacy=config.PrivacyConfig(noise=False, clip_calibration="private")

@@ -1,0 +1,1 @@
+"""Who sends, on which channel, with how much power, keeping how much."""

@@ -1,0 +1,135 @@
+"""One client on one channel: power, airtime, and the keep rate a deadline allows.
+
+With airtime t and energy E, constant power min(P_max, E / t) sends most, so
+    bits(t) = B t log2(1 + snr min(P_max, E / t)),
+linear up to t = E / P_max and strictly concave after it, at most B snr E / ln 2.
+Hence the keep rate at a deadline has a closed form, is concave and increases up to its
+cap; only the airtime of a given payload needs a root, by Lambert's W.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from dpsparfl_jax.scheduling.problem import RoundProblem
+
+Array = NDArray[np.float64]
+LN2 = np.log(2.0)
+
+
+class Edges(NamedTuple):
+    """Per edge [U, N], what does not depend on the deadline."""
+
+    energy_j: Array  # [U, 1] left for sending, at least 0
+    snr_per_w: Array
+    full_rate: Array  # bit/s at the largest power
+    knee_s: Array  # [U, 1] airtime from which energy limits the power
+    first_s: Array  # e: earliest deadline at which keep_min is sent; inf if never
+    last_s: Array  # f: deadline from which keep_max is sent; inf if never
+
+
+def make_edges(problem: RoundProblem) -> Edges:
+    """Rates and deadlines of every edge."""
+    energy = np.maximum(problem.energy_j, 0.0)[:, None]
+    full = problem.bandwidth_hz * np.log2(1 + problem.max_power_w * problem.snr_per_w)
+    low = problem.bits_fixed + problem.bits_per_rate * problem.keep_min
+    high = problem.bits_fixed + problem.bits_per_rate * problem.keep_max[:, None]
+    base = problem.base_delay_s[:, None]
+    return Edges(
+        energy,
+        problem.snr_per_w,
+        full,
+        energy / problem.max_power_w,
+        base + airtime(problem, energy, full, low),
+        base + airtime(problem, energy, full, high),
+    )
+
+
+def airtime(
+    problem: RoundProblem, energy_j: Array, full_rate: Array, bits: Array | float
+) -> Array:
+    """Least seconds that send `bits` within energy and power; inf if impossible."""
+    power = largest_power(
+        bits,
+        energy_j,
+        problem.snr_per_w,
+        bandwidth_hz=problem.bandwidth_hz,
+        max_power_w=problem.max_power_w,
+    )
+    rate = problem.bandwidth_hz * np.log2(1 + power * problem.snr_per_w)
+    with np.errstate(divide="ignore"):
+        return np.where(power > 0, bits / rate, np.inf)
+
+
+def largest_power(
+    bits: Array | float,
+    energy_j: Array,
+    snr_per_w: Array,
+    *,
+    bandwidth_hz: float,
+    max_power_w: float,
+) -> Array:
+    """min(P_max, P_th): P_th spends exactly the energy; 0 if no power can send.
+
+    P bits / (B log2(1 + snr P)) = E has a positive root iff c = bits ln2 / (B snr E) is
+    below 1:  P_th = (y - 1) / snr  with  y = -W_{-1}(-c e^{-c}) / c.
+    Paper: the power step, C6.  Departs: BUILD_NOTES "power" (min, not max).
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        c = bits * LN2 / (bandwidth_hz * snr_per_w * energy_j)
+        # Enough energy for the largest power: no root is needed.
+        full_rate = bandwidth_hz * np.log2(1 + max_power_w * snr_per_w)
+        full = max_power_w * bits <= energy_j * full_rate
+        root = _growth(c) / snr_per_w
+    possible = (c < 1) & (energy_j > 0) & (snr_per_w > 0)
+    return np.where(possible, np.where(full, max_power_w, root), 0.0)
+
+
+def _growth(c: Array) -> Array:
+    """The x > 0 with ln(1 + x) = c x, for 0 < c < 1; nan elsewhere.
+
+    1 + x = -W_{-1}(-c e^{-c}) / c. Near c = 1 (x near 0) Lambert's argument sits at its
+    branch point and loses half the digits, so a few Newton steps follow.
+    """
+    inside = np.where((c > 0) & (c < 1), c, 0.5)
+    x = -special.lambertw(-inside * np.exp(-inside), -1).real / inside - 1
+    u = 1 - inside
+    # Series at the branch point: x = 2u + (8/3) u^2 + ...
+    x = np.where(u < 1e-3, 2 * u + 8 / 3 * u**2, x)
+    for _ in range(4):
+        slope = 1 / (1 + x) - inside
+        x = x - (np.log1p(x) - inside * x) / slope
+    return np.where((c > 0) & (c < 1), x, np.nan)
+
+
+def keep_rate_at(problem: RoundProblem, edges: Edges, deadline_s: float) -> Array:
+    """Keep rate of every edge [U, N] at a deadline, capped at keep_max.
+
+    Below the deadline `first_s` the formula goes on (below keep_min, also negative),
+    still concave: a bound, not an allocation.
+    """
+    time = deadline_s - problem.base_delay_s[:, None]
+    sent = _sent_bits(problem, edges, time) - problem.bits_fixed
+    return np.minimum(sent / problem.bits_per_rate, problem.keep_max[:, None])
+
+
+def _sent_bits(problem: RoundProblem, edges: Edges, time: Array) -> Array:
+    limited = time > edges.knee_s
+    slow = np.where(limited, time, 1.0)
+    energy_bits = (
+        problem.bandwidth_hz
+        * slow
+        * np.log2(1 + edges.snr_per_w * (edges.energy_j / slow))
+    )
+    return np.where(limited, energy_bits, edges.full_rate * time)
+
+
+def bits_slope(problem: RoundProblem, edges: Edges, time: Array) -> Array:
+    """Derivative of the bits sent by the airtime, from the right at the knee."""
+    limited = time >= edges.knee_s
+    slow = np.where(limited & (time > 0), time, 1.0)
+    x = edges.snr_per_w * (edges.energy_j / slow)
+    curved = problem.bandwidth_hz * (np.log2(1 + x) - x / ((1 + x) * LN2))
+    return np.where(limited, curved, edges.full_rate)

@@ -1,0 +1,259 @@
+"""The exact optimum of a round, and its fast approximation.
+
+For a fixed deadline d the best matching is an assignment problem, so the optimum is the
+least value over d of a one-dimensional function; branch and bound on d with certified
+lower bounds finds it. On an interval every edge's cost is convex in d, hence above its
+tangent; a minimum over matchings of affine functions is concave, so it is least at an
+end of the interval: two assignments bound it from below.
+"""
+
+import heapq
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsparfl_jax.scheduling import deadline as deadline_lib
+from dpsparfl_jax.scheduling import edges as edges_lib
+from dpsparfl_jax.scheduling import matching
+from dpsparfl_jax.scheduling.problem import (
+    PER_CLIENT,
+    Allocation,
+    RoundProblem,
+    check_problem,
+    empty_allocation,
+)
+
+Array = NDArray[np.float64]
+_LEAST_PRICE = 1e-7  # of a second: picks the smallest of equally good deadlines
+_MOST_NODES = 10_000
+
+
+class _Incumbent(NamedTuple):
+    value: float
+    deadline: float
+    match: matching.Matching | None
+
+
+class _Part(NamedTuple):
+    """A problem with some of its clients."""
+
+    rows: NDArray[np.intp]  # their numbers
+    problem: RoundProblem
+    edges: edges_lib.Edges
+
+
+def _restrict(part: _Part, useful: NDArray[np.bool_]) -> _Part:
+    """Leaves clients out, if enough of them go to be worth it."""
+    if np.sum(useful) > 0.8 * len(useful):
+        return part
+    chosen = np.flatnonzero(useful)
+    problem, edges = part.problem, part.edges
+    return _Part(
+        part.rows[chosen],
+        problem._replace(
+            **{name: getattr(problem, name)[chosen] for name in PER_CLIENT}
+        ),
+        edges_lib.Edges(*(values[chosen] for values in edges)),
+    )
+
+
+def _cost_of(problem: RoundProblem, keep: Array) -> Array:
+    """Cost of every edge at its keep rate."""
+    gained = keep - problem.curvature[:, None] * keep**2 / 2
+    return problem.weight[:, None] - problem.reward[:, None] * gained
+
+
+class Search:
+    """What solvers of one round share: edges, range of deadlines, the best yet."""
+
+    def __init__(self, problem: RoundProblem) -> None:
+        """Prepares the edges and finds how many clients can send at all."""
+        check_problem(problem)
+        price = max(problem.delay_price, _LEAST_PRICE)
+        self.given = problem
+        self.problem = problem._replace(delay_price=price)
+        self.edges = edges_lib.make_edges(problem)
+        self.possible = np.isfinite(self.edges.first_s)
+        self.size = matching.largest_size(self.possible) if problem.num_clients else 0
+        self.best = _Incumbent(np.inf, np.inf, None)
+        self.gap = 0.0  # how far from the optimum is near enough
+        self._seen: dict[bytes, float] = {}
+        self._prices: list[tuple[float, Array]] = []  # by deadline, where worthwhile
+        if self.size:
+            cap = problem.keep_max - problem.curvature * problem.keep_max**2 / 2
+            least = np.sort(
+                (problem.weight - problem.reward * cap)[self.possible.any(1)]
+            )
+            self.least_cost = float(np.sum(least[: self.size]))
+            self.low = matching.bottleneck(self.edges.first_s, self.size)
+            reach = self.edges.last_s[self.possible]
+            self.high = float(np.max(reach)) if np.isfinite(reach).all() else np.inf
+
+    def match_at(self, deadline: float) -> matching.Matching:
+        """The best matching if all must be done by `deadline`."""
+        keep = edges_lib.keep_rate_at(self.problem, self.edges, deadline)
+        return matching.cheapest(
+            _cost_of(self.problem, keep), self.edges.first_s <= deadline
+        )
+
+    def offer(self, match: matching.Matching) -> float:
+        """Takes a matching at its own best deadline if it is the best yet."""
+        if len(match.client) < self.size:
+            return np.inf
+        key = match.client.tobytes() + match.channel.tobytes()
+        if key not in self._seen:
+            chosen = deadline_lib.choose(
+                self.problem, self.edges, match.client, match.channel
+            )
+            deadline = deadline_lib.best_deadline(self.problem, chosen)
+            value = deadline_lib.value_at(self.problem, chosen, deadline)
+            self._seen[key] = deadline
+            if value < self.best.value:
+                self.best = _Incumbent(value, deadline, match)
+        return self._seen[key]
+
+    def bound(self, part: "_Part", a: float, b: float) -> tuple[float, "_Part"]:
+        """A value below that of every allocation whose deadline lies in [a, b].
+
+        Also the part of the problem that can still hold a better one there: a client is
+        left out if every matching with it is too dear at both ends of the interval (its
+        bound is concave in the deadline too).
+        """
+        problem, middle = part.problem, (a + b) / 2
+        keep = edges_lib.keep_rate_at(problem, part.edges, middle)
+        cost = _cost_of(problem, keep)
+        time = middle - problem.base_delay_s[:, None]
+        speed = edges_lib.bits_slope(problem, part.edges, time) / problem.bits_per_rate
+        speed = np.where(keep >= problem.keep_max[:, None], 0.0, speed)
+        speed = speed * (1 - problem.curvature[:, None] * keep)
+        tilt = -problem.reward[:, None] * speed
+        allowed = part.edges.first_s <= b
+        least, useful = np.inf, np.zeros(len(cost), bool)
+        for end in (a, b):
+            at_end = cost + tilt * (end - middle)
+            below, rows = self._least_match(part, at_end, allowed, end)
+            least = min(least, below + problem.delay_price * end)
+            useful |= rows
+        least = max(least, self.least_cost + problem.delay_price * a)
+        return least, _restrict(part, useful)
+
+    def _least_match(
+        self, part: "_Part", cost: Array, allowed: NDArray[np.bool_], deadline: float
+    ) -> tuple[float, NDArray[np.bool_]]:
+        """The cheapest matching's cost, or less where that is enough to discard it.
+
+        And which clients a better allocation could use. An assignment of many edges
+        takes long; prices of an earlier one often prove in one pass that no matching
+        here can beat the best allocation.
+        """
+        everybody = np.ones(len(cost), bool)
+        large = cost.size >= matching.SMALL and self.size == cost.shape[1]
+        enough = self.best.value - self.gap - self.problem.delay_price * deadline
+        if large:
+            cost = np.where(allowed, cost, np.inf)
+            nearest = sorted(self._prices, key=lambda known: abs(known[0] - deadline))
+            for _, price in nearest[:3]:
+                below = matching.dual_bounds(cost, price)
+                if np.min(below) >= enough:
+                    return float(np.min(below)), ~everybody
+        match = matching.cheapest(cost, allowed)
+        if len(match.client) < self.size:
+            return np.inf, ~everybody
+        self.offer(match._replace(client=part.rows[match.client]))
+        if not large:
+            return match.cost, everybody
+        price = matching.potentials(cost, match)
+        self._prices.append((deadline, price))
+        return match.cost, matching.dual_bounds(cost, price) < enough
+
+    def latest(self) -> float:
+        """No better allocation has a later deadline than this."""
+        worth = (self.best.value - self.least_cost) / self.problem.delay_price
+        return min(self.high, max(worth, self.low))
+
+    def result(self, lower_bound: float, nodes: int) -> Allocation:
+        """The best allocation found, each client at the least power that is in time."""
+        match, problem = self.best.match, self.given
+        assert match is not None
+        chosen = deadline_lib.choose(problem, self.edges, match.client, match.channel)
+        keep = deadline_lib.keep_rates(problem, chosen, self.best.deadline)
+        keep = np.maximum(keep, problem.keep_min)  # rounding at the earliest deadline
+        bits = problem.bits_fixed + problem.bits_per_rate * keep
+        time = self.best.deadline - chosen.base_s
+        power = np.expm1(bits / (problem.bandwidth_hz * time) * edges_lib.LN2)
+        power = np.minimum(power / chosen.snr_per_w, problem.max_power_w)
+        value = deadline_lib.value_at(problem, chosen, self.best.deadline)
+        order = np.argsort(match.channel)
+        return Allocation(
+            *(match.client[order], match.channel[order]),
+            *(keep[order], power[order]),
+            np.full(len(order), self.best.deadline),
+            value,
+            min(lower_bound, value),
+            nodes,
+        )
+
+
+def solve_descent(problem: RoundProblem) -> Allocation:
+    """Matching at a deadline, best deadline of the matching, until nothing changes.
+
+    Never worse than where it starts: from the earliest deadline and from the latest.
+    """
+    search = Search(problem)
+    if not search.size:
+        return empty_allocation()
+    nodes = _descend(search, search.low)
+    nodes += _descend(search, search.latest())
+    return search.result(-np.inf, nodes)
+
+
+def _descend(search: Search, deadline: float) -> int:
+    """Follows the alternation from a deadline; returns how many matchings it took."""
+    steps, previous = 0, np.nan
+    while deadline != previous and steps < 100:
+        previous, deadline = deadline, search.offer(search.match_at(deadline))
+        steps += 1
+    return steps
+
+
+def solve_joint(problem: RoundProblem, tolerance: float = 1e-6) -> Allocation:
+    """The optimum, certified to within `tolerance` of the largest reward times K.
+
+    Paper: problem P2 as a whole.  Departs: BUILD_NOTES "joint optimum".
+    """
+    search = Search(problem)
+    if not search.size:
+        return empty_allocation()
+    gap = tolerance * max(float(np.max(problem.reward)) * search.size, 1e-12)
+    search.gap = gap
+    _descend(search, search.low)
+    _descend(search, search.latest())
+    low, high = search.low, search.latest()
+    everybody = np.arange(problem.num_clients)
+    part = _Part(everybody, search.problem, search.edges)
+    bound, part = search.bound(part, low, high)
+    heap = [(bound, low, high, part)]
+    nodes, settled = 1, np.inf
+    while heap and nodes < _MOST_NODES:
+        bound, a, b, part = heapq.heappop(heap)
+        if bound >= search.best.value - gap:
+            settled = bound
+            break
+        inside = a < search.best.deadline < b
+        middle = search.best.deadline if inside else (a + b) / 2
+        for left, right in ((a, middle), (middle, b)):
+            right = min(right, search.latest())
+            if left > right:
+                continue
+            nodes += 1
+            child, smaller = search.bound(part, left, right)
+            child = max(child, bound)
+            if child < search.best.value - gap:
+                heapq.heappush(heap, (child, left, right, smaller))
+            else:
+                settled = min(settled, child)
+    lower = min([settled, *(entry[0] for entry in heap)])
+    # The least price was added to the problem; take back what it can have raised.
+    excess = (search.problem.delay_price - problem.delay_price) * search.latest()
+    return search.result(min(lower, search.best.value) - excess, nodes)

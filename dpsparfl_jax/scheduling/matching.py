@@ -1,0 +1,120 @@
+"""Assignments with forbidden edges and as many pairs as possible."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, sparse
+from scipy.sparse import csgraph
+
+Array = NDArray[np.float64]
+
+
+SMALL = 3000  # edges below which one assignment is cheaper than avoiding it
+
+
+class Matching(NamedTuple):
+    """Pairs of clients and channels, and what they cost together."""
+
+    client: NDArray[np.intp]
+    channel: NDArray[np.intp]
+    cost: float
+
+
+def cheapest(cost: Array, allowed: NDArray[np.bool_]) -> Matching:
+    """Cheapest matching [U, N] among those with as many allowed pairs as possible.
+
+    A forbidden edge costs more than any real matching could save, so the assignment
+    takes one only where it must; those are dropped.
+    """
+    if allowed.all():
+        rows, columns = _assign(cost)
+    else:
+        real = np.where(allowed, cost, 0.0)
+        dear = 4.0 * (min(cost.shape) + 1) * (np.max(np.abs(real)) + 1.0)
+        rows, columns = _assign(np.where(allowed, cost, dear))
+        kept = allowed[rows, columns]
+        rows, columns = rows[kept], columns[kept]
+    return Matching(rows, columns, float(np.sum(cost[rows, columns])))
+
+
+def _assign(cost: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Cheapest assignment of all columns (or rows, if fewer).
+
+    With many more rows than columns, only rows among the N cheapest of some column
+    matter: of those N, the other N - 1 columns leave one free.
+    """
+    many, few = cost.shape
+    if many < 3 * few or cost.size < SMALL:
+        return optimize.linear_sum_assignment(cost)
+    cheap = np.argpartition(cost, few - 1, axis=0)[:few]
+    rows = np.unique(cheap)
+    chosen, columns = optimize.linear_sum_assignment(cost[rows])
+    return rows[chosen], columns
+
+
+def largest_size(allowed: NDArray[np.bool_]) -> int:
+    """How many pairs the largest matching has."""
+    if allowed.all():
+        return min(allowed.shape)
+    if allowed.size < SMALL:
+        rows, columns = optimize.linear_sum_assignment(allowed, maximize=True)
+        return int(np.sum(allowed[rows, columns]))
+    matched = csgraph.maximum_bipartite_matching(sparse.csr_matrix(allowed))
+    return int(np.sum(matched >= 0))
+
+
+def potentials(cost: Array, match: Matching) -> Array:
+    """Prices v [N] of the channels that prove a matching of all channels cheapest.
+
+    v_k - v_j <= min(cost of j's client on k, least cost of an idle client on k) - cost
+    of j's client on j, for all j and k: shortest paths, without negative cycles because
+    the matching is optimal.
+    """
+    matched = np.empty(len(match.channel), np.intp)
+    matched[match.channel] = match.client
+    idle = np.ones(len(cost), bool)
+    idle[match.client] = False
+    other = np.min(cost[idle], axis=0) if idle.any() else np.full(len(matched), np.inf)
+    own = cost[matched]  # [N, N]: j's client on k
+    step = np.minimum(own, other) - np.diag(own)[:, None]
+    price = np.zeros(len(matched))
+    for _ in range(len(matched)):
+        shorter = np.minimum(price, np.min(price[:, None] + step, axis=0))
+        if np.allclose(shorter, price, rtol=0, atol=1e-12):
+            break
+        price = shorter
+    return price
+
+
+def dual_bounds(cost: Array, price: Array) -> Array:
+    """Per client [U], a bound on all matchings of all channels that use it.
+
+    Whatever the prices: a client on channel j costs v_j + (cost - v_j) >= v_j + m_i,
+    m_i = min_k (cost_ik - v_k), and N different clients are used.
+    """
+    least = np.min(cost - price, axis=1)
+    smallest = np.partition(least, len(price) - 1)[: len(price)]
+    total = np.sum(price) + np.sum(smallest)
+    return total + np.maximum(least - np.max(smallest), 0.0)
+
+
+def bottleneck(delay: Array, size: int) -> float:
+    """Least d such that the edges with delay <= d carry a matching of `size` pairs.
+
+    Binary search over the delays that occur. Each of the `size` pairs has a channel of
+    its own, so d is at least the size-th smallest of the channels' least delays (and of
+    the clients').
+    """
+    best_columns = np.sort(np.min(delay, axis=0))[size - 1]
+    best_rows = np.sort(np.min(delay, axis=1))[size - 1]
+    values = np.unique(delay[np.isfinite(delay)])
+    low = int(np.searchsorted(values, max(best_columns, best_rows)))
+    high = len(values) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if largest_size(delay <= values[middle]) >= size:
+            high = middle
+        else:
+            low = middle + 1
+    return float(values[low])

@@ -1,0 +1,1 @@
+"""The radio world: where clients are, what they hear, what sending costs."""

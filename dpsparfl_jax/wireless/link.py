@@ -1,0 +1,83 @@
+"""Rates, payloads, delays and energies of one round, as functions of plain arrays.
+
+Shapes: U clients, N channels. All powers in W, times in s, energies in J.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpsparfl_jax.config import TrainingConfig, WirelessConfig
+
+Array = NDArray[np.float64]
+SEED_BITS = 64  # of a mask's seed, where the mask itself is not sent
+
+
+def path_loss_db(distance_m: ArrayLike) -> Array:
+    """128.1 + 37.6 log10(distance / km), in dB (paper: Setup)."""
+    return 128.1 + 37.6 * np.log10(np.asarray(distance_m, np.float64) / 1e3)
+
+
+def shannon_rate(
+    power_w: ArrayLike, gain: ArrayLike, *, bandwidth_hz: float, noise_w: float
+) -> Array:
+    """B log2(1 + P h / noise) in bit/s, whatever the shapes (paper: section III-A)."""
+    snr = np.asarray(power_w, np.float64) * np.asarray(gain, np.float64) / noise_w
+    return bandwidth_hz * np.log2(1.0 + snr)
+
+
+def payload_bits(
+    keep_rate: ArrayLike, num_parameters: int, radio: WirelessConfig
+) -> Array:
+    """Bits of an update that keeps `keep_rate` of its coordinates.
+
+    Paper: section II, 32 s |g| + |g|.  Departs: BUILD_NOTES "payload".
+    """
+    fixed, per_rate = payload_terms(num_parameters, radio)
+    return fixed + per_rate * np.asarray(keep_rate, np.float64)
+
+
+def payload_terms(num_parameters: int, radio: WirelessConfig) -> tuple[float, float]:
+    """The payload is `fixed + per_rate * keep_rate` bits."""
+    fixed = num_parameters if radio.payload == "mask" else SEED_BITS
+    return float(fixed), float(radio.value_bits * num_parameters)
+
+
+def downlink_delay(
+    gain: ArrayLike, num_parameters: int, radio: WirelessConfig
+) -> Array:
+    """Seconds until each client has the dense model: [U] -> [U] (section III-A).
+
+    Departs: BUILD_NOTES "downlink" (bandwidth of all channels by default).
+    """
+    rate = shannon_rate(
+        radio.ap_power_w, gain, bandwidth_hz=radio.downlink_hz, noise_w=radio.noise_w
+    )
+    return radio.value_bits * num_parameters / rate
+
+
+def local_examples(
+    sizes: ArrayLike, training: TrainingConfig, radio: WirelessConfig
+) -> Array:
+    """Examples that each client's local training computes: [U] -> [U].
+
+    Paper: section III-B, tau |D|.  Departs: BUILD_NOTES "local work" (tau b).
+    """
+    sizes = np.asarray(sizes, np.float64)
+    a_step = sizes if radio.local_work == "dataset" else training.batch_size
+    return np.broadcast_to(training.local_steps * np.asarray(a_step), sizes.shape)
+
+
+def training_delay(
+    examples: ArrayLike, cpu_hz: ArrayLike, radio: WirelessConfig
+) -> Array:
+    """Examples * Phi / f, in s (section III-B)."""
+    cycles = np.asarray(examples, np.float64) * radio.cycles_per_sample
+    return cycles / np.asarray(cpu_hz, np.float64)
+
+
+def training_energy(
+    examples: ArrayLike, cpu_hz: ArrayLike, radio: WirelessConfig
+) -> Array:
+    """Chi * examples * Phi * f^2 / 2, in J (section III-B)."""
+    cycles = np.asarray(examples, np.float64) * radio.cycles_per_sample
+    return radio.capacitance * cycles * np.asarray(cpu_hz, np.float64) ** 2 / 2
