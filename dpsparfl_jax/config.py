@@ -6,7 +6,7 @@ from them (`experiments/cli.py`); the library itself reads no flag.
 
 import dataclasses
 
-from dpsparfl_jax import units
+from dpsparfl_jax.cell_config import ScheduleConfig, WirelessConfig
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.options import Section, opt
 
@@ -120,86 +120,10 @@ class PrivacyConfig(Section):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class WirelessConfig(Section):
-    """The cell: radio, payload, and what local training costs a client."""
+class LengthConfig(Section):
+    """How long a run is."""
 
-    num_channels: int = opt(5, "uplink channels N", low=1, paper="Setup")
-    area_m: float = opt(100.0, "side of the square in metres", above=0, paper="Setup")
-    geometry: str = opt(
-        "points",
-        "channels are points in the square, or one access point in its centre",
-        choices=("points", "centre"),
-        paper="Setup (points)",
-    )
-    min_distance_m: float = opt(1.0, "least distance that path loss sees", above=0)
-    bandwidth_hz: float = opt(
-        15e3, "bandwidth of one uplink channel", above=0, paper="Setup"
-    )
-    downlink: str = opt(
-        "shared",
-        "downlink bandwidth: that of all N channels, or of a single one (the paper)",
-        choices=("shared", "single"),
-    )
-    ap_power_dbm: float = opt(23.0, "access point's power in dBm", paper="Setup")
-    max_power_dbm: float = opt(30.0, "a client's largest power in dBm", paper="Setup")
-    noise_dbm: float = opt(-107.0, "receiver noise power in dBm", paper="Setup")
-    interference_w: float = opt(
-        0.0, "interference power in W, added to the noise", low=0
-    )
-    fading: bool = opt(True, "Rayleigh block fading, new each round")
-    shadowing_db: float = opt(
-        0.0, "standard deviation of fixed log-normal shadowing in dB", low=0
-    )
-    value_bits: int = opt(32, "bits of one sent gradient coordinate", low=1)
-    payload: str = opt(
-        "mask",
-        "beside the values, send the mask (one bit a coordinate) or its 64-bit seed",
-        choices=("mask", "seed"),
-        paper="section II (mask)",
-    )
-    cycles_per_sample: float = opt(
-        1e7, "CPU cycles Phi of one example's gradient", above=0
-    )
-    cpu_low_hz: float = opt(1.2e9, "slowest CPU speed of a round", above=0)
-    cpu_high_hz: float = opt(
-        2.4e9, "fastest CPU speed of a round", above=0, paper="Setup"
-    )
-    capacitance: float = opt(1e-28, "effective CPU capacitance chi", low=0)
-    local_work: str = opt(
-        "batch",
-        "examples a step computes: the expected batch, or the whole set (the paper)",
-        choices=("batch", "dataset"),
-    )
-
-    def __post_init__(self) -> None:
-        """Refuses an empty range of CPU speeds."""
-        super().__post_init__()
-        if self.cpu_low_hz > self.cpu_high_hz:
-            raise InputError(
-                f"cpu_low_hz must be at most cpu_high_hz, but is {self.cpu_low_hz:g} "
-                f"against {self.cpu_high_hz:g}."
-            )
-
-    @property
-    def noise_w(self) -> float:
-        """Noise and interference power at a receiver, in W."""
-        return float(units.dbm_to_w(self.noise_dbm)) + self.interference_w
-
-    @property
-    def ap_power_w(self) -> float:
-        """The access point's power, in W."""
-        return float(units.dbm_to_w(self.ap_power_dbm))
-
-    @property
-    def max_power_w(self) -> float:
-        """A client's largest power, in W."""
-        return float(units.dbm_to_w(self.max_power_dbm))
-
-    @property
-    def downlink_hz(self) -> float:
-        """Bandwidth of the downlink."""
-        channels = self.num_channels if self.downlink == "shared" else 1
-        return channels * self.bandwidth_hz
+    rounds: int = opt(0, "rounds at most; 0 goes on until the budgets end", low=0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -228,12 +152,14 @@ class PerfConfig(Section):
 class RunConfig:
     """One run: all sections and the seed that everything random derives from."""
 
-    data: DataConfig = DataConfig()
-    model: ModelConfig = ModelConfig()
-    training: TrainingConfig = TrainingConfig()
-    privacy: PrivacyConfig = PrivacyConfig()
-    wireless: WirelessConfig = WirelessConfig()
-    perf: PerfConfig = PerfConfig()
+    data: DataConfig = dataclasses.field(default_factory=DataConfig)
+    model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
+    training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
+    privacy: PrivacyConfig = dataclasses.field(default_factory=PrivacyConfig)
+    wireless: WirelessConfig = dataclasses.field(default_factory=WirelessConfig)
+    schedule: ScheduleConfig = dataclasses.field(default_factory=ScheduleConfig)
+    run: LengthConfig = dataclasses.field(default_factory=LengthConfig)
+    perf: PerfConfig = dataclasses.field(default_factory=PerfConfig)
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -251,6 +177,19 @@ class RunConfig:
                 "--privacy.noise=true or another --privacy.clip_calibration."
             )
 
+
+__all__ = [
+    "SECTIONS",
+    "DataConfig",
+    "LengthConfig",
+    "ModelConfig",
+    "PerfConfig",
+    "PrivacyConfig",
+    "RunConfig",
+    "ScheduleConfig",
+    "TrainingConfig",
+    "WirelessConfig",
+]
 
 SECTIONS = tuple(
     field.name

@@ -8,6 +8,9 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.schedule import Schedule
+from dpsparfl_jax.units import ratio_to_db
+from dpsparfl_jax.wireless.world import World
 
 FORMATS = ("pdf", "png", "svg")
 
@@ -44,4 +47,48 @@ def epsilon_figure(
     axes.set_xlim(0, longest)
     axes.set_ylim(0, top)
     axes.legend(frameon=False, loc="lower right")
+    return figure
+
+
+def schedule_figure(schedules: Mapping[str, Schedule], delay_target_s: float) -> Figure:
+    """Delay, kept fraction, queue and participation of schedules, side by side."""
+    figure = Figure(figsize=(10, 6.5), layout="constrained")
+    axes = figure.subplots(2, 2)
+    for name, schedule in schedules.items():
+        rounds = np.arange(1, schedule.num_rounds + 1)
+        used = np.maximum(schedule.sends.sum(axis=1), 1)
+        kept = schedule.keep_rate.sum(axis=1) / used
+        mean_delay = np.cumsum(schedule.round_delay_s) / rounds
+        axes[0, 0].plot(rounds, mean_delay, label=name)
+        axes[0, 1].plot(rounds, np.cumsum(kept) / rounds, label=name)
+        axes[1, 0].plot(rounds, schedule.sends.sum(axis=1), label=name)
+        share = schedule.participations / max(schedule.num_rounds, 1)
+        axes[1, 1].plot(schedule.rate, share, ".", label=name)
+    axes[0, 0].axhline(delay_target_s, color="0.5", ls=":", lw=1)
+    axes[0, 0].set(xlabel="round", ylabel="mean delay so far (s)")
+    axes[0, 1].set(xlabel="round", ylabel="mean keep rate so far", ylim=(0, 1.05))
+    axes[1, 0].set(xlabel="round", ylabel="channels in use")
+    top = max([float(np.max(one.rate, initial=0.1)) for one in schedules.values()])
+    axes[1, 1].plot([0, top], [0, top], color="0.5", ls=":", lw=1)
+    axes[1, 1].set(
+        xlabel="participation rate beta", ylabel="share of rounds taken part"
+    )
+    axes[0, 0].legend(frameon=False, fontsize="small")
+    return figure
+
+
+def world_figure(world: World) -> Figure:
+    """Where clients and channels are, and how well they hear each other."""
+    figure = Figure(figsize=(9.5, 4), layout="constrained")
+    place, gains = figure.subplots(1, 2)
+    place.plot(*world.clients_m.T, "o", label="clients")
+    place.plot(*world.channels_m.T, "^", label="channels")
+    place.plot(*world.centre_m, "s", label="access point")
+    for number, (x, y) in enumerate(world.clients_m):
+        place.annotate(str(number), (x, y), fontsize="x-small")
+    place.set(xlabel="x (m)", ylabel="y (m)", aspect="equal")
+    place.legend(frameon=False, fontsize="small", loc="upper right")
+    picture = gains.imshow(ratio_to_db(world.uplink_gain), aspect="auto")
+    gains.set(xlabel="channel", ylabel="client")
+    figure.colorbar(picture, ax=gains, label="mean gain (dB)")
     return figure

@@ -233,10 +233,10 @@ def solve_joint(problem: RoundProblem, tolerance: float = 1e-6) -> Allocation:
     everybody = np.arange(problem.num_clients)
     part = _Part(everybody, search.problem, search.edges)
     bound, part = search.bound(part, low, high)
-    heap = [(bound, low, high, part)]
+    heap = [(bound, 0, low, high, part)]  # the number decides between equal bounds
     nodes, settled = 1, np.inf
     while heap and nodes < _MOST_NODES:
-        bound, a, b, part = heapq.heappop(heap)
+        bound, _, a, b, part = heapq.heappop(heap)
         if bound >= search.best.value - gap:
             settled = bound
             break
@@ -250,7 +250,7 @@ def solve_joint(problem: RoundProblem, tolerance: float = 1e-6) -> Allocation:
             child, smaller = search.bound(part, left, right)
             child = max(child, bound)
             if child < search.best.value - gap:
-                heapq.heappush(heap, (child, left, right, smaller))
+                heapq.heappush(heap, (child, nodes, left, right, smaller))
             else:
                 settled = min(settled, child)
     lower = min([settled, *(entry[0] for entry in heap)])

@@ -21,7 +21,7 @@ def most_bits(problem, client, channel, time):
         rate = problem.bandwidth_hz * np.log1p(power * snr) / np.log(2)
         return np.minimum(time, np.maximum(energy, 0) / power) * rate
 
-    for _ in range(90):
+    for _ in range(62):
         a, b = low + (high - low) / 3, high - (high - low) / 3
         better = bits(a) < bits(b)
         low, high = np.where(better, a, low), np.where(better, high, b)
@@ -56,7 +56,7 @@ def brute_force(problem, longest=2000.0):
         ]
         clients = np.array([pair[0] for pair in pairs])
         chosen = np.array([pair[1] for pair in pairs])
-        grid = np.geomspace(5.0, longest, 240)
+        grid = np.geomspace(5.0, longest, 110)
         values = phi(problem, clients, chosen, np.tile(grid, (len(pairs), 1)))
         best = np.argmin(values, axis=1)
         finite = np.isfinite(values[np.arange(len(pairs)), best])
@@ -67,7 +67,7 @@ def brute_force(problem, longest=2000.0):
         high = grid[np.minimum(best + 1, len(grid) - 1)]
         ratio = (np.sqrt(5) - 1) / 2
         least = np.full(len(clients), np.inf)
-        for _ in range(70):
+        for _ in range(48):
             a, b = high - ratio * (high - low), low + ratio * (high - low)
             at_a, at_b = (
                 phi(problem, clients, chosen, a),

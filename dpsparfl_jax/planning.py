@@ -1,0 +1,293 @@
+"""A run's whole schedule, before and without any training.
+
+World, policy, queues and ledger turn into a `Schedule`, round by round. Nothing here
+sees a record, a gradient or a loss, so the schedule costs no privacy, and everything
+about a run but its accuracy is known from it.
+"""
+
+import queue
+import threading
+from collections.abc import Generator, Iterator
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsparfl_jax import rng
+from dpsparfl_jax.config import RunConfig
+from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.privacy.budgets import participation_rates
+from dpsparfl_jax.privacy.ledger import Ledger
+from dpsparfl_jax.schedule import IDLE, RoundPlan, Schedule
+from dpsparfl_jax.scheduling import matching, queues
+from dpsparfl_jax.scheduling.base import Observation
+from dpsparfl_jax.scheduling.edges import make_edges
+from dpsparfl_jax.scheduling.policies import make_policy
+from dpsparfl_jax.scheduling.problem import Allocation, RoundProblem
+from dpsparfl_jax.theory import best_keep_rate
+from dpsparfl_jax.wireless import link
+from dpsparfl_jax.wireless.world import Conditions, World, make_world, observe
+
+Array = NDArray[np.float64]
+_MOST_SKIPPED = 1000  # rounds in a row in which nobody can send, before we give up
+Item = TypeVar("Item")
+
+
+class Costs(NamedTuple):
+    """What a round costs each client before it sends: all [U]."""
+
+    base_delay_s: Array
+    training_j: Array
+
+
+class Planner:
+    """Everything that stays the same over a run, and the state before each round."""
+
+    def __init__(
+        self,
+        settings: RunConfig,
+        sizes: NDArray[np.int_],
+        num_parameters: int,
+        ledger: Ledger,
+    ) -> None:
+        """Makes the world and the first queues; `ledger` is what clients allow."""
+        if len(sizes) != len(ledger.budget):
+            raise InputError(
+                f"the ledger has {len(ledger.budget)} clients, but {len(sizes)} sizes "
+                "are given."
+            )
+        self.settings, self.sizes, self.ledger = settings, np.asarray(sizes), ledger
+        self.num_parameters = num_parameters
+        radio = settings.wireless
+        self.world: World = make_world(radio, len(sizes), settings.seed)
+        self.policy = make_policy(settings.schedule)
+        self.state = self.policy.init(len(sizes), radio.num_channels)
+        self.rates = participation_rates(ledger.affordable, radio.num_channels)
+        self.bits_fixed, self.bits_per_rate = link.payload_terms(num_parameters, radio)
+        rate = link.shannon_rate(
+            radio.max_power_w,
+            self.world.uplink_gain,
+            bandwidth_hz=radio.bandwidth_hz,
+            noise_w=radio.noise_w,
+        )
+        self.queues = queues.first_queues(
+            settings.schedule, len(sizes), self.bits_per_rate, float(np.mean(rate))
+        )
+
+    def costs(self, seen: Conditions) -> Costs:
+        """Delay before, and energy of local training of, every client."""
+        radio = self.settings.wireless
+        examples = link.local_examples(self.sizes, self.settings.training, radio)
+        down = link.downlink_delay(self.world.downlink_gain, self.num_parameters, radio)
+        return Costs(
+            down + link.training_delay(examples, seen.cpu_hz, radio),
+            link.training_energy(examples, seen.cpu_hz, radio),
+        )
+
+    def observe(self, round_index: int) -> tuple[Observation, Costs]:
+        """The round as the policy sees it: live clients only."""
+        settings, radio = self.settings.schedule, self.settings.wireless
+        seen = observe(self.world, radio, self.settings.seed, round_index)
+        costs = self.costs(seen)
+        live = np.flatnonzero(self.ledger.live)
+        count = max(1, min(len(live), radio.num_channels))
+        low, cap, curvature = self._keep_bounds(len(live), count)
+        problem = RoundProblem(
+            weight=queues.selection_weights(settings, self.queues)[live],
+            reward=np.full(len(live), settings.tradeoff / count),
+            curvature=curvature,
+            delay_price=queues.delay_price(settings, self.queues),
+            base_delay_s=costs.base_delay_s[live],
+            snr_per_w=seen.uplink_gain[live] / radio.noise_w,
+            energy_j=settings.energy_j - costs.training_j[live],
+            max_power_w=radio.max_power_w,
+            bandwidth_hz=radio.bandwidth_hz,
+            bits_fixed=self.bits_fixed,
+            bits_per_rate=self.bits_per_rate,
+            keep_min=low,
+            keep_max=cap,
+        )
+        return Observation(round_index, live, self.sizes[live], problem), costs
+
+    def _keep_bounds(self, live: int, count: int) -> tuple[float, Array, Array]:
+        """Least and largest keep rates and the curvature of the reward."""
+        settings = self.settings.schedule
+        if settings.keep_rate > 0:
+            return settings.keep_rate, np.full(live, settings.keep_rate), np.zeros(live)
+        if not settings.noise_aware:
+            return settings.keep_min, np.ones(live), np.zeros(live)
+        best = best_keep_rate(self.settings, self.num_parameters, 1 / count)
+        cap = float(np.clip(best, settings.keep_min, 1.0))
+        curvature = 1 / max(best, cap)
+        return settings.keep_min, np.full(live, cap), np.full(live, curvature)
+
+    def step(self, round_index: int) -> RoundPlan:
+        """Plans a round and moves queues, ledger and policy on."""
+        seen, costs = self.observe(round_index)
+        random = rng.host_stream(self.settings.seed, "policy", round_index)
+        allocation, self.state = self.policy.plan(self.state, seen, random)
+        before = self.queues, self.ledger
+        client = seen.client[allocation.client]
+        selected = np.zeros(len(self.sizes), bool)
+        selected[client] = True
+        slowest = float(np.max(allocation.delay_s, initial=0.0))
+        self.queues = queues.update(
+            self.settings.schedule,
+            self.queues,
+            selected=selected,
+            delay_s=slowest,
+            rates=self.rates,
+        )
+        self.ledger = self.ledger.charge(client)
+        return self._record(allocation, client, costs, *before)
+
+    def _record(
+        self,
+        allocation: Allocation,
+        client: NDArray[np.intp],
+        costs: Costs,
+        queued: queues.Queues,
+        ledger: Ledger,
+    ) -> RoundPlan:
+        channels = self.settings.wireless.num_channels
+
+        def slots(values: NDArray[Any], idle: float = 0.0) -> NDArray[Any]:
+            filled = np.full(channels, idle, values.dtype)
+            filled[allocation.channel] = values
+            return filled
+
+        upload = allocation.delay_s - costs.base_delay_s[client]
+        bits = self.bits_fixed + self.bits_per_rate * allocation.keep_rate
+        return RoundPlan(
+            client=slots(client, IDLE),
+            keep_rate=slots(allocation.keep_rate),
+            power_w=slots(allocation.power_w),
+            delay_s=slots(allocation.delay_s),
+            upload_s=slots(upload),
+            upload_j=slots(allocation.power_w * upload),
+            training_j=slots(costs.training_j[client]),
+            bits=slots(bits),
+            round_delay_s=float(np.max(allocation.delay_s, initial=0.0)),
+            fairness_queue=queued.fairness,
+            delay_queue=queued.delay,
+            value=allocation.value,
+            lower_bound=allocation.lower_bound,
+            live=ledger.live,
+            epsilon_spent=self.ledger.epsilon_spent,
+        )
+
+
+def stream(planner: Planner) -> Generator[RoundPlan, None, str]:
+    """Round after round until the run's end; the generator returns the reason."""
+    rounds, skipped = planner.settings.run.rounds, 0
+    index = 0
+    while not rounds or index < rounds:
+        if not planner.ledger.live.any():
+            return "all budgets are spent"
+        if skipped >= _MOST_SKIPPED:
+            return f"nobody could send for {skipped} rounds"
+        plan = planner.step(index)
+        skipped = 0 if np.any(plan.client != IDLE) else skipped + 1
+        index += 1
+        yield plan
+    return "all rounds are done"
+
+
+def prefetch(plans: Iterator[Item], ahead: int = 8) -> Iterator[Item]:
+    """The same items, made ahead of time by a thread; its exceptions come through."""
+    waiting: queue.Queue[tuple[str, object]] = queue.Queue(maxsize=ahead)
+    gone = threading.Event()
+
+    def put(kind: str, item: object) -> bool:
+        while not gone.is_set():
+            try:
+                waiting.put((kind, item), timeout=0.1)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    def work() -> None:
+        try:
+            for item in plans:
+                if not put("item", item):
+                    return
+            put("end", None)
+        except BaseException as error:
+            put("error", error)
+
+    thread = threading.Thread(target=work, daemon=True, name="planning")
+    thread.start()
+    try:
+        while True:
+            kind, item = waiting.get()
+            if kind == "end":
+                return
+            if kind == "error":
+                assert isinstance(item, BaseException)
+                raise item
+            yield item  # type: ignore[misc]
+    finally:
+        gone.set()
+        thread.join()
+
+
+def plan(
+    settings: RunConfig, sizes: NDArray[np.int_], num_parameters: int, ledger: Ledger
+) -> Schedule:
+    """The whole schedule of a run; empty if nobody is live."""
+    planner = Planner(settings, sizes, num_parameters, ledger)
+    rounds: list[RoundPlan] = []
+    plans, reason = stream(planner), ""
+    while not reason:
+        try:
+            rounds.append(next(plans))
+        except StopIteration as end:
+            reason = str(end.value)
+    users, channels = len(planner.sizes), settings.wireless.num_channels
+    columns = {
+        name: np.array([getattr(one, name) for one in rounds])
+        for name in RoundPlan._fields
+    }
+    if not rounds:
+        per_client = {"fairness_queue", "live", "epsilon_spent"}
+        single = {"round_delay_s", "delay_queue", "value", "lower_bound"}
+        for name in RoundPlan._fields:
+            width = users if name in per_client else channels
+            shape = (0,) if name in single else (0, width)
+            kind = {"client": np.intp, "live": np.bool_}.get(name, np.float64)
+            columns[name] = np.zeros(shape, kind)
+    return Schedule(
+        **columns,
+        last_delay_queue=np.array(planner.queues.delay),
+        affordable=ledger.affordable,
+        budget=ledger.budget,
+        rate=planner.rates,
+        reason=reason,
+    )
+
+
+def reachable_delay_s(planner: Planner, rounds: int = 20) -> float:
+    """Mean over some rounds of the least round delay at the least keep rate."""
+    found = []
+    for index in range(rounds):
+        seen, _ = planner.observe(index)
+        first = make_edges(seen.problem).first_s
+        size = matching.largest_size(np.isfinite(first)) if first.size else 0
+        if size:
+            found.append(matching.bottleneck(first, size))
+    return float(np.mean(found)) if found else np.inf
+
+
+def delay_warning(planner: Planner) -> str:
+    """A sentence if the delay target cannot be met even at the least keep rate."""
+    target, least = (
+        planner.settings.schedule.delay_target_s,
+        reachable_delay_s(planner),
+    )
+    if least <= target:
+        return ""
+    return (
+        f"The delay target of {target:g} s cannot be met: even at the least keep rate "
+        f"the fastest clients take {least:.0f} s a round on average."
+    )

@@ -1,0 +1,73 @@
+"""The paper's policy: Lyapunov drift plus penalty, with a choice of solvers."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from dpsparfl_jax.config import ScheduleConfig
+from dpsparfl_jax.scheduling import alternating, joint
+from dpsparfl_jax.scheduling.base import Observation, register_policy
+from dpsparfl_jax.scheduling.baselines import Stateless
+from dpsparfl_jax.scheduling.problem import Allocation, RoundProblem
+
+Solver = Callable[[RoundProblem], Allocation]
+SOLVERS: dict[str, Solver] = {
+    "joint": joint.solve_joint,
+    "descent": joint.solve_descent,
+    "paper": alternating.solve_paper,
+    "paper_strict": lambda problem: alternating.solve_paper(problem, strict=True),
+}
+_LINEARISATIONS = 2
+
+
+@register_policy("dp_sparfl")
+class DpSparflPolicy(Stateless):
+    """Minimises drift plus penalty of the round.
+
+    The weights p_i = |D_i| / sum over the selected depend on who is selected. With
+    equal sizes they are 1/K. Otherwise the set is first chosen with 1/K, then twice
+    with a linearisation of the true reward around the best set yet, and for each set
+    the keep rates are solved with its true weights; the best true value wins.
+    Departs: BUILD_NOTES "weights of the selected set".
+    """
+
+    def __init__(self, settings: ScheduleConfig) -> None:
+        """Takes the solver and the tradeoff from the settings."""
+        self._solve = SOLVERS[settings.solver]
+        self._tradeoff = settings.tradeoff
+
+    def plan(
+        self, state: None, seen: Observation, random: np.random.Generator
+    ) -> tuple[Allocation, None]:
+        """The best allocation that the solver finds."""
+        first = self._solve(seen.problem)
+        if first.client.size == 0 or np.all(seen.size == seen.size[0]):
+            return first, None
+        best = self._with_true_weights(seen, first)
+        for _ in range(_LINEARISATIONS):
+            again = self._solve(self._linearised(seen, best))
+            candidate = self._with_true_weights(seen, again)
+            if candidate.value >= best.value:
+                break
+            best = candidate
+        return best._replace(lower_bound=-np.inf), None
+
+    def _with_true_weights(self, seen: Observation, chosen: Allocation) -> Allocation:
+        """The allocation of the same clients, solved again with their own weights."""
+        rows, sizes = chosen.client, seen.size[chosen.client]
+        problem = seen.problem
+        reward = np.zeros(len(seen.client))
+        reward[rows] = self._tradeoff * sizes / np.sum(sizes)
+        only = np.zeros(len(seen.client))
+        only[rows] = problem.energy_j[rows]  # others have no energy to send
+        same = problem._replace(reward=reward, energy_j=only)
+        return self._solve(same)
+
+    def _linearised(self, seen: Observation, best: Allocation) -> RoundProblem:
+        """d/dx of sum D_i s_i / sum D_i at the best set: lambda D_i (s_i - rho) / D."""
+        problem, sizes = seen.problem, seen.size[best.client]
+        total = np.sum(sizes)
+        gained = best.keep_rate - problem.curvature[best.client] * best.keep_rate**2 / 2
+        mean = np.sum(sizes * gained) / total
+        share = self._tradeoff * seen.size / total
+        return problem._replace(reward=share, weight=problem.weight + share * mean)

@@ -1,0 +1,74 @@
+"""Virtual queues: what a round owes to fairness and to the delay target.
+
+A decision uses the queues before it; they are updated with what it did.
+Paper: section IV.  Departs: BUILD_NOTES "fairness queue", "delay queue".
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsparfl_jax.config import ScheduleConfig
+
+Array = NDArray[np.float64]
+
+
+class Queues(NamedTuple):
+    """The state of a run's scheduler."""
+
+    fairness: Array  # [U] participations too many (or too few, for "c7")
+    delay: float  # delay too much, in its unit
+
+
+def delay_unit_s(settings: ScheduleConfig) -> float:
+    """Seconds in one unit of the delay queue."""
+    return settings.delay_target_s if settings.delay_unit == "target" else 1.0
+
+
+def first_queues(
+    settings: ScheduleConfig, num_clients: int, bits_per_rate: float, mean_rate: float
+) -> Queues:
+    """Empty queues, or the delay queue at its equilibrium.
+
+    There, another second buys as much reward as it costs: it sends mean_rate bits, the
+    share mean_rate / bits_per_rate of a gradient, which is worth lambda times that.
+    """
+    delay = 0.0
+    if settings.warm_start:
+        per_second = settings.tradeoff * mean_rate / bits_per_rate
+        delay = per_second * delay_unit_s(settings)
+    return Queues(np.zeros(num_clients), delay)
+
+
+def selection_weights(settings: ScheduleConfig, queues: Queues) -> Array:
+    """Cost w [U] of selecting each client."""
+    return -queues.fairness if settings.fairness == "c7" else queues.fairness
+
+
+def delay_price(settings: ScheduleConfig, queues: Queues) -> float:
+    """Cost of a second of round delay."""
+    return queues.delay / delay_unit_s(settings)
+
+
+def update(
+    settings: ScheduleConfig,
+    queues: Queues,
+    *,
+    selected: NDArray[np.bool_],
+    delay_s: float,
+    rates: Array,
+) -> Queues:
+    """Queues after a round in which `selected` [U] took part in `delay_s` seconds.
+
+    `rates` are the participation rates beta [U].
+    """
+    surplus = selected - rates
+    if settings.fairness == "signed":
+        fairness = queues.fairness + surplus
+    elif settings.fairness == "paper":
+        fairness = np.maximum(queues.fairness + surplus, 0.0)
+    else:
+        fairness = np.maximum(queues.fairness - surplus, 0.0)
+    late = (delay_s - settings.delay_target_s) / delay_unit_s(settings)
+    return Queues(fairness, max(queues.delay + late, 0.0))

@@ -1,0 +1,127 @@
+"""Schedules without training: delays, keep rates, participation of every policy.
+
+    python -m experiments.schedule_only --preset=paper_mnist
+
+plans whole runs of the four policies (and of dp_sparfl with every solver) in the same
+world, prints what each does, and draws it. Any setting can be changed by its flag.
+"""
+
+import dataclasses
+import pathlib
+import sys
+import time
+
+import numpy as np
+from absl import flags
+from tqdm import tqdm
+
+from dpsparfl_jax import config, planning, plotting, theory
+from dpsparfl_jax import schedule as schedule_lib
+from dpsparfl_jax.data import packing
+from dpsparfl_jax.privacy import start
+from dpsparfl_jax.schedule import Schedule
+from experiments import cli, presets
+
+cli.define_config_flags(config.RunConfig())
+flags.adopt_module_key_flags(cli)
+_PRESET = flags.DEFINE_string(
+    "preset", "paper_mnist", f"one of {', '.join(presets.PRESETS)}"
+)
+_PLOT = flags.DEFINE_string("plot", "schedules.png", "file of the figure; empty: none")
+_WORLD = flags.DEFINE_string("plot_world", "", "file of a picture of the world")
+_OUT = flags.DEFINE_string("out", "", "folder for the schedules, one npz file each")
+RUNS = (
+    ("dp_sparfl", "joint"),
+    ("dp_sparfl", "descent"),
+    ("dp_sparfl", "paper"),
+    ("dp_sparfl", "paper_strict"),
+    ("delay_min", ""),
+    ("round_robin", ""),
+    ("random", ""),
+)
+
+
+def variants(settings: config.RunConfig) -> dict[str, config.RunConfig]:
+    """The settings with every policy and solver, by name."""
+    made = {}
+    for policy, solver in RUNS:
+        schedule = dataclasses.replace(settings.schedule, policy=policy)
+        if solver:
+            schedule = dataclasses.replace(schedule, solver=solver)
+        name = f"{policy}/{solver}" if solver else policy
+        made[name] = dataclasses.replace(settings, schedule=schedule)
+    return made
+
+
+def line(name: str, settings: config.RunConfig, plan: Schedule, seconds: float) -> str:
+    """One row of the table."""
+    if not plan.num_rounds:
+        return f"{name:<24} no round: {plan.reason}"
+    delay, tenth = plan.round_delay_s, max(1, plan.num_rounds // 10)
+    full = plan.sends.all(axis=1)
+    busy = plan.num_rounds - int(np.argmax(full[::-1])) if full.any() else 0
+    share = plan.participations / plan.num_rounds
+    off = float(np.max(np.abs(share - plan.rate)))
+    law = theory.delay_law(settings, plan)
+    return (
+        f"{name:<24}{plan.num_rounds:7d}{busy:9d}{law.mean_delay_s:9.1f}"
+        f"{np.mean(delay[:tenth]):9.1f}{np.mean(delay[-tenth:]):9.1f}"
+        f"{np.mean(plan.keep_rate[plan.sends]):8.3f}{off:9.3f}"
+        f"{np.sum(delay) / 3600:8.2f}{seconds:8.1f}"
+    )
+
+
+def main() -> None:
+    """Plans, prints, draws and saves."""
+    for flag, path in (("plot", _PLOT.value), ("plot_world", _WORLD.value)):
+        cli.check_output(flag, path)
+        if path:
+            plotting.check_format(path)
+    preset = presets.get_preset(_PRESET.value)
+    settings = cli.config_from_flags(preset.settings)
+    sizes = np.array(preset.sizes)
+    num_parameters = presets.NUM_PARAMETERS.get(settings.model.name)
+    if num_parameters is None:
+        num_parameters = preset.num_parameters
+    rate = packing.sampling_rate(settings.training.batch_size, sizes)
+    overflow = settings.privacy.overflow_probability
+    capacity = packing.batch_capacity(sizes, rate, overflow)
+    ledger, message = start.start_ledger(settings, sizes, capacity)
+    print(message)
+    planner = planning.Planner(settings, sizes, num_parameters, ledger)
+    warning = planning.delay_warning(planner)
+    if warning:
+        print(warning, file=sys.stderr)
+    if _WORLD.value:
+        plotting.world_figure(planner.world).savefig(_WORLD.value, dpi=150)
+    if _OUT.value:
+        pathlib.Path(_OUT.value).mkdir(parents=True, exist_ok=True)
+    schedules, rows = {}, []
+    for name, variant in tqdm(
+        variants(settings).items(), desc="policies", disable=None, leave=False
+    ):
+        began = time.perf_counter()
+        plan = planning.plan(variant, sizes, num_parameters, ledger)
+        rows.append(line(name, variant, plan, time.perf_counter() - began))
+        schedules[name] = plan
+        if _OUT.value:
+            path = pathlib.Path(_OUT.value) / f"{name.replace('/', '_')}.npz"
+            schedule_lib.save(plan, path)
+    print(
+        f"{'policy':<24} rounds all busy    delay    first     last    keep  |share-"
+        "   hours planned"
+    )
+    print(
+        f"{'':<24}           until   mean s   tenth    tenth    mean   beta|"
+        "            in s"
+    )
+    print("\n".join(rows))
+    if _PLOT.value and any(plan.num_rounds for plan in schedules.values()):
+        target = settings.schedule.delay_target_s
+        shown = {name: plan for name, plan in schedules.items() if plan.num_rounds}
+        plotting.schedule_figure(shown, target).savefig(_PLOT.value, dpi=150)
+        print(f"figure: {_PLOT.value}")
+
+
+if __name__ == "__main__":
+    cli.run(main)

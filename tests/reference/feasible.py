@@ -1,0 +1,66 @@
+"""Does a schedule keep to the constraints C1-C6? Recomputed from the equations."""
+
+import math
+
+import numpy as np
+
+from dpsparfl_jax.wireless.world import make_world, observe
+
+
+def check_schedule(schedule, settings, sizes, num_parameters, rtol=1e-9):
+    """Raises AssertionError at the first violated constraint."""
+    radio, limits = settings.wireless, settings.schedule
+    made = make_world(radio, len(sizes), settings.seed)
+    noise_w = 1e-3 * 10 ** (radio.noise_dbm / 10) + radio.interference_w
+    ap_w = 1e-3 * 10 ** (radio.ap_power_dbm / 10)
+    most_w = 1e-3 * 10 ** (radio.max_power_dbm / 10)
+    down_hz = radio.bandwidth_hz * (
+        radio.num_channels if radio.downlink == "shared" else 1
+    )
+    energy = limits.energy_budget_j or limits.energy_power_w * limits.delay_target_s
+    spent = np.zeros(len(sizes), int)
+    for t in range(schedule.num_rounds):
+        seen = observe(made, radio, settings.seed, t)
+        row = schedule.client[t]
+        used = [int(client) for client in row if client >= 0]
+        assert len(set(used)) == len(used), "C2: a client on two channels"
+        slowest = 0.0
+        for channel, client in enumerate(row):
+            if client < 0:
+                continue
+            assert spent[client] < schedule.affordable[client], "a retired client"
+            keep, power = schedule.keep_rate[t, channel], schedule.power_w[t, channel]
+            least = limits.keep_rate or limits.keep_min
+            assert least * (1 - rtol) <= keep <= 1 + rtol, "C4: keep rate"
+            assert 0 < power <= most_w * (1 + rtol), "C5: power"
+            examples = settings.training.local_steps * (
+                sizes[client]
+                if radio.local_work == "dataset"
+                else settings.training.batch_size
+            )
+            cpu = seen.cpu_hz[client]
+            train_s = examples * radio.cycles_per_sample / cpu
+            train_j = (
+                radio.capacitance * examples * radio.cycles_per_sample * cpu**2 / 2
+            )
+            mask = num_parameters if radio.payload == "mask" else 64
+            bits = radio.value_bits * keep * num_parameters + mask
+            snr = power * seen.uplink_gain[client, channel] / noise_w
+            upload_s = bits / (radio.bandwidth_hz * math.log2(1 + snr))
+            down_snr = ap_w * made.downlink_gain[client] / noise_w
+            down_s = 32 * num_parameters / (down_hz * math.log2(1 + down_snr))
+            assert train_j + power * upload_s <= energy * (1 + 1e-6), "C6: energy"
+            delay = down_s + train_s + upload_s
+            slowest = max(slowest, delay)
+            assert math.isclose(delay, schedule.delay_s[t, channel], rel_tol=1e-6)
+            assert math.isclose(bits, schedule.bits[t, channel], rel_tol=1e-9)
+            upload_j = schedule.upload_j[t, channel]
+            assert math.isclose(power * upload_s, upload_j, rel_tol=1e-6)
+            assert math.isclose(train_j, schedule.training_j[t, channel], rel_tol=1e-9)
+        for client in used:
+            spent[client] += 1
+        assert math.isclose(slowest, schedule.round_delay_s[t], rel_tol=1e-6)
+    np.testing.assert_array_equal(spent, schedule.participations)
+    assert np.all(spent <= schedule.affordable)
+    if schedule.num_rounds:
+        assert np.all(schedule.epsilon_spent[-1] <= schedule.budget)

@@ -1,0 +1,166 @@
+"""Is the joint optimum the optimum, and is its certificate honest?"""
+
+import numpy as np
+import pytest
+
+from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.scheduling import alternating, joint, matching
+from dpsparfl_jax.scheduling.problem import value_of
+from tests.reference import allocation as reference
+from tests.scheduling.instances import TRADEOFF, random_problem
+
+ENERGIES = (24.0, 5.0, 2.5, 1.2, 0.8)  # plenty ... some clients cannot send at all
+
+
+def tiny(seed):
+    """U <= 5, N <= 3, any energy regime; some edges and clients forbidden."""
+    rng = np.random.default_rng([seed, 99])
+    problem = random_problem(
+        seed,
+        clients=int(rng.integers(1, 6)),
+        channels=int(rng.integers(1, 4)),
+        energy_j=ENERGIES[seed % 5],
+        fairness=(1.0, 10.0)[seed % 2],
+        unequal=seed % 4 == 0,
+        aware=seed % 3 == 0,
+    )
+    snr = problem.snr_per_w.copy()
+    if seed % 7 == 0:
+        snr[rng.random(snr.shape) < 0.4] = 0.0
+    return problem._replace(snr_per_w=snr)
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_equals_brute_force(block):
+    """300 instances; the oracle enumerates matchings and searches over (s, P)."""
+    sizes = set()
+    for seed in range(30 * block, 30 * (block + 1)):
+        problem = tiny(seed)
+        ours = joint.solve_joint(problem)
+        size, least = reference.brute_force(problem)
+        assert len(ours.client) == size
+        assert ours.value == pytest.approx(least, abs=2e-6 * TRADEOFF)
+        assert ours.lower_bound <= least + 1e-6 * TRADEOFF
+        sizes.add(size)
+    assert len(sizes) > 1
+
+
+def feasible(problem, found):
+    """C1-C6 of one allocation, from the equations."""
+    assert len(set(found.client)) == len(found.client)
+    assert len(set(found.channel)) == len(found.channel)
+    snr = problem.snr_per_w[found.client, found.channel]
+    bits = problem.bits_fixed + problem.bits_per_rate * found.keep_rate
+    airtime = bits / (problem.bandwidth_hz * np.log2(1 + found.power_w * snr))
+    assert np.all(found.power_w <= problem.max_power_w * (1 + 1e-9))
+    energy = problem.energy_j[found.client]
+    assert np.all(found.power_w * airtime <= energy * (1 + 1e-6))
+    delay = problem.base_delay_s[found.client] + airtime
+    np.testing.assert_allclose(delay, found.delay_s, rtol=1e-7)
+    assert np.all(found.keep_rate >= problem.keep_min * (1 - 1e-9))
+    assert np.all(found.keep_rate <= problem.keep_max[found.client] * (1 + 1e-9))
+    value = value_of(problem, found.client, found.keep_rate, found.delay_s)
+    assert found.value == pytest.approx(value, rel=1e-9, abs=1e-9)
+
+
+def test_never_above_the_other_solvers_on_500_rounds():
+    gaps = {"descent": [], "paper": [], "strict": []}
+    for seed in range(500):
+        problem = random_problem(
+            seed,
+            energy_j=(24.0, 24.0, 2.5)[seed % 3],
+            fairness=(1.0, 10.0, 0.0, 3.0)[seed % 4],
+            unequal=seed % 5 == 0,
+        )
+        best = joint.solve_joint(problem)
+        feasible(problem, best)
+        assert best.value - best.lower_bound <= 1.001e-6 * np.max(problem.reward) * 5
+        others = {
+            "descent": joint.solve_descent(problem),
+            "paper": alternating.solve_paper(problem),
+            "strict": alternating.solve_paper(problem, strict=True),
+        }
+        for name, other in others.items():
+            if seed % 10 == 0:
+                feasible(problem, other)
+            assert len(other.client) == len(best.client)
+            assert best.value <= other.value + 1e-6 * TRADEOFF
+            assert best.lower_bound <= other.value
+            gaps[name].append((other.value - best.value) / TRADEOFF)
+    # The exact optimum is worth it, and descent nearly reaches it.
+    assert np.mean(gaps["paper"]) > 0.02
+    assert np.mean(gaps["descent"]) < 0.005
+    assert np.mean(gaps["strict"]) < np.mean(gaps["paper"])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_large_rounds_take_the_short_cuts_and_agree(seed, monkeypatch):
+    """Prices and left-out clients against assignments of everything."""
+    problem = random_problem(seed, clients=300, channels=30)
+    quick = joint.solve_joint(problem)
+    feasible(problem, quick)
+    monkeypatch.setattr(matching, "SMALL", 10**9)
+    slow = joint.solve_joint(problem)
+    assert quick.value == pytest.approx(slow.value, abs=2e-6 * TRADEOFF)
+    assert quick.lower_bound <= slow.value + 1e-9
+
+
+def test_without_a_price_of_delay_everybody_sends_everything():
+    problem = random_problem(3, price=0.0)
+    best = joint.solve_joint(problem)
+    np.testing.assert_allclose(best.keep_rate, 1.0)
+    cheapest = np.sort(problem.weight - problem.reward)[:5].sum()
+    assert best.value == pytest.approx(cheapest)
+    assert best.value - best.lower_bound <= 2e-6 * TRADEOFF
+    feasible(problem, best)
+
+
+def test_an_infinite_price_leaves_the_fastest_round():
+    problem = random_problem(3, price=1e6)
+    best = joint.solve_joint(problem)
+    first = joint.Search(problem).edges.first_s
+    assert best.delay_s[0] == pytest.approx(matching.bottleneck(first, 5))
+
+
+def test_fewer_clients_than_channels_leave_channels_idle():
+    best = joint.solve_joint(random_problem(0, clients=3, channels=5))
+    assert len(best.client) == 3
+
+
+@pytest.mark.parametrize(
+    "solve", [joint.solve_joint, joint.solve_descent, alternating.solve_paper]
+)
+def test_nobody_can_send(solve):
+    problem = random_problem(0)
+    silent = problem._replace(snr_per_w=np.zeros_like(problem.snr_per_w))
+    assert solve(silent).client.size == 0
+    empty = problem._replace(energy_j=np.full(20, -1.0))
+    assert solve(empty).client.size == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"max_power_w": -1.0}, "largest power"),
+        ({"delay_price": -1.0}, "must not be negative"),
+        ({"keep_min": 0.0}, "keep rates must satisfy"),
+        ({"bits_per_rate": 0.0}, "payload bits"),
+        ({"weight": np.zeros(3)}, "one number a client"),
+        ({"weight": np.full(20, np.nan)}, "no number nan"),
+        ({"snr_per_w": np.full((20, 5), np.nan)}, "at least 0"),
+        ({"snr_per_w": np.full((20, 5), np.inf)}, "finite"),
+        ({"curvature": np.full(20, 2.0)}, "rewards must grow"),
+    ],
+)
+def test_bad_problems_are_refused(changes, message):
+    with pytest.raises(InputError, match=message):
+        joint.solve_joint(random_problem(0)._replace(**changes))
+
+
+def test_identical_channels_change_nothing():
+    problem = random_problem(5)
+    same = np.repeat(problem.snr_per_w[:, :1], 5, axis=1)
+    best = joint.solve_joint(problem._replace(snr_per_w=same))
+    again = joint.solve_joint(problem._replace(snr_per_w=same))
+    np.testing.assert_array_equal(best.client, again.client)
+    assert best.value - best.lower_bound <= 1.001e-6 * TRADEOFF

@@ -1,0 +1,184 @@
+"""One contract for all policies, and what each is about."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from dpsparfl_jax.config import ScheduleConfig
+from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.scheduling import base, policies
+from dpsparfl_jax.scheduling.base import Observation
+from tests.scheduling.instances import TRADEOFF, random_problem
+
+NAMES = ("delay_min", "dp_sparfl", "random", "round_robin")
+
+
+def observation(seed, users=20, **changes):
+    problem = random_problem(seed, clients=users, **changes)
+    return Observation(seed, np.arange(users), np.full(users, 1000), problem)
+
+
+def make(name, **changes):
+    return policies.make_policy(ScheduleConfig(policy=name, **changes))
+
+
+def test_names():
+    assert policies.policy_names() == NAMES
+    with pytest.raises(
+        InputError, match="unknown policy 'best': choose one of delay_min"
+    ):
+        make("best")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("energy_j", [24.0, 60.0, 2.0, 0.5])
+def test_contract(name, energy_j):
+    """Distinct clients and channels, feasible, reproducible, state untouched."""
+    policy = make(name)
+    state = policy.init(20, 5)
+    for seed in range(6):
+        seen = observation(seed, energy_j=energy_j)
+        frozen = repr(state)
+        plan, following = policy.plan(state, seen, np.random.default_rng(seed))
+        again, _ = policy.plan(state, seen, np.random.default_rng(seed))
+        assert repr(state) == frozen
+        for ours, theirs in zip(plan, again, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+        assert len(set(plan.client)) == len(plan.client)
+        assert list(plan.channel) == sorted(set(plan.channel))
+        problem = seen.problem
+        bits = problem.bits_fixed + problem.bits_per_rate * plan.keep_rate
+        snr = problem.snr_per_w[plan.client, plan.channel]
+        airtime = bits / (problem.bandwidth_hz * np.log2(1 + plan.power_w * snr))
+        assert np.all(plan.power_w <= problem.max_power_w * (1 + 1e-9))
+        energy = problem.energy_j[plan.client]
+        assert np.all(plan.power_w * airtime <= energy * (1 + 1e-6))
+        delay = problem.base_delay_s[plan.client] + airtime
+        np.testing.assert_allclose(delay, plan.delay_s, rtol=1e-7)
+        state = following
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nobody_live_and_few_live(name):
+    policy = make(name)
+    state = policy.init(20, 5)
+    seen = observation(0)
+    few = seen._replace(
+        client=np.array([2, 3]),
+        size=seen.size[:2],
+        problem=random_problem(0, clients=2, channels=5),
+    )
+    plan, _ = policy.plan(state, few, np.random.default_rng(0))
+    assert sorted(plan.client) == [0, 1]
+
+
+@pytest.mark.parametrize("name", ["random", "round_robin", "delay_min"])
+def test_baselines_send_everything(name):
+    policy = make(name)
+    plan, _ = policy.plan(policy.init(20, 5), observation(1), np.random.default_rng(1))
+    np.testing.assert_array_equal(plan.keep_rate, 1.0)
+
+
+def test_round_robin_takes_groups_in_turn_and_skips_dead_ones():
+    policy = make("round_robin")
+    state = policy.init(20, 5)
+    seen = observation(0)
+    groups = []
+    for _ in range(5):
+        plan, state = policy.plan(state, seen, np.random.default_rng(0))
+        groups.append(sorted(plan.client))
+    assert groups[:4] == [list(range(5 * g, 5 * g + 5)) for g in range(4)]
+    assert groups[4] == groups[0]
+    alive = np.r_[0:5, 10:20]  # the second group has retired
+    fewer = seen._replace(
+        client=alive,
+        size=seen.size[alive],
+        problem=random_problem(0, clients=15, channels=5),
+    )
+    plan, _ = policy.plan(state, fewer, np.random.default_rng(0))
+    assert sorted(fewer.client[plan.client]) == list(range(10, 15))
+
+
+def test_delay_min_is_the_fastest_of_all():
+    policy = make("delay_min")
+    for seed in range(10):
+        seen = observation(seed)
+        plan, _ = policy.plan(None, seen, np.random.default_rng(0))
+        full = seen.problem._replace(delay_price=1e9, keep_min=1.0)
+        exact, _ = make("dp_sparfl").plan(
+            None, seen._replace(problem=full), np.random.default_rng(0)
+        )
+        assert np.max(plan.delay_s) == pytest.approx(np.max(exact.delay_s))
+
+
+def test_random_takes_everybody_equally_often():
+    """400 rounds of 5 of 20: counts are Binomial(400, 1/4); 5 sigma is 43."""
+    policy = make("random")
+    seen = observation(0)
+    counts = np.zeros(20)
+    for seed in range(400):
+        plan, _ = policy.plan(None, seen, np.random.default_rng(seed))
+        counts[plan.client] += 1
+    assert np.all(np.abs(counts - 100) < 5 * np.sqrt(400 * 0.25 * 0.75))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_true_weights_of_unequal_clients(seed):
+    """Never worse, in the true objective, than choosing with equal weights."""
+    rng = np.random.default_rng(seed)
+    seen = observation(seed)._replace(size=rng.choice([300, 600, 1800, 2100], 20))
+    policy = make("dp_sparfl")
+    plan, _ = policy.plan(None, seen, rng)
+
+    def true_value(client, keep, delay):
+        sizes = seen.size[client]
+        gained = TRADEOFF * np.sum(sizes * keep) / np.sum(sizes)
+        price = seen.problem.delay_price * np.max(delay)
+        return np.sum(seen.problem.weight[client]) - gained + price
+
+    ours = true_value(plan.client, plan.keep_rate, plan.delay_s)
+    assert plan.value == pytest.approx(ours)
+    equal = policy._solve(seen.problem)
+    assert ours <= true_value(equal.client, equal.keep_rate, equal.delay_s) + 1e-6
+
+
+def test_noise_aware_rewards_keep_less():
+    plain = observation(0)
+    aware = plain._replace(
+        problem=plain.problem._replace(
+            curvature=np.full(20, 2.0), keep_max=np.full(20, 0.5)
+        )
+    )
+    policy = make("dp_sparfl")
+    first, _ = policy.plan(None, plain, np.random.default_rng(0))
+    second, _ = policy.plan(None, aware, np.random.default_rng(0))
+    assert np.all(second.keep_rate <= 0.5 + 1e-9)
+    assert first.keep_rate.mean() > second.keep_rate.mean()
+
+
+def test_a_policy_of_ones_own(monkeypatch):
+    monkeypatch.setattr(base, "_REGISTRY", dict(base._REGISTRY))
+
+    @policies.register_policy("first_come")
+    class FirstCome:
+        def __init__(self, settings):
+            self.settings = settings
+
+        def init(self, num_clients, num_channels):
+            return None
+
+        def plan(self, state, seen, random):
+            full = policies.baselines.FullRate(seen.problem)
+            return full.quickest(np.arange(5)), None
+
+    policy = make("first_come")
+    plan, _ = policy.plan(None, observation(0), np.random.default_rng(0))
+    assert sorted(plan.client) == [0, 1, 2, 3, 4]
+    with pytest.raises(InputError, match="already a policy named 'first_come'"):
+        policies.register_policy("first_come")(FirstCome)
+
+
+def test_settings_name_existing_solvers():
+    (field,) = [f for f in dataclasses.fields(ScheduleConfig) if f.name == "solver"]
+    assert set(field.metadata["choices"]) == set(policies.dp_sparfl.SOLVERS)

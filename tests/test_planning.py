@@ -1,0 +1,306 @@
+"""Is a schedule feasible, deterministic, and what the queues and ledger promise?"""
+
+import dataclasses
+import threading
+
+import numpy as np
+import pytest
+
+from dpsparfl_jax import planning, schedule, theory
+from dpsparfl_jax.config import RunConfig, ScheduleConfig
+from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.privacy import start
+from experiments import presets
+from tests.reference.feasible import check_schedule
+
+PARAMETERS = presets.NUM_PARAMETERS["mnist_cnn"]
+SIZES = np.full(20, 1000)
+
+
+def config(seed=0, rounds=0, epsilon_hi=6.0, wireless=None, **changes) -> RunConfig:
+    base = presets.get_preset("paper_mnist").settings
+    return dataclasses.replace(
+        base,
+        privacy=dataclasses.replace(
+            base.privacy, epsilon_hi=epsilon_hi, accountant="rdp"
+        ),
+        schedule=dataclasses.replace(base.schedule, **changes),
+        wireless=dataclasses.replace(base.wireless, **(wireless or {})),
+        run=dataclasses.replace(base.run, rounds=rounds),
+        perf=dataclasses.replace(base.perf, cache_dir=""),
+        seed=seed,
+    )
+
+
+def plan(settings, sizes=SIZES):
+    ledger, _ = start.start_ledger(settings, sizes, 60)
+    return planning.plan(settings, sizes, PARAMETERS, ledger)
+
+
+@pytest.mark.parametrize("policy", ["dp_sparfl", "delay_min", "round_robin", "random"])
+def test_every_plan_is_feasible_and_ends_with_the_budgets(policy):
+    settings = config(policy=policy)
+    made = plan(settings)
+    check_schedule(made, settings, SIZES, PARAMETERS)
+    assert made.reason == "all budgets are spent"
+    np.testing.assert_array_equal(made.participations, made.affordable)
+    again = plan(settings)
+    for ours, theirs in zip(made, again, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("solver", ["descent", "paper", "paper_strict"])
+@pytest.mark.parametrize("energy_budget_j", [0.0, 2.5])
+def test_every_solver_plans_feasibly(solver, energy_budget_j):
+    settings = config(rounds=15, solver=solver, energy_budget_j=energy_budget_j)
+    check_schedule(plan(settings), settings, SIZES, PARAMETERS)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"fairness": "paper"},
+        {"fairness": "c7"},
+        {"delay_unit": "seconds"},
+        {"warm_start": False},
+        {"noise_aware": True},
+        {"keep_rate": 0.3},
+        {"keep_rate": 0.3, "policy": "random"},
+    ],
+)
+def test_variants_plan_feasibly(changes):
+    settings = config(rounds=12, **changes)
+    made = plan(settings)
+    check_schedule(made, settings, SIZES, PARAMETERS)
+    assert made.num_rounds == 12
+    assert made.reason == "all rounds are done"
+    if "keep_rate" in changes:
+        np.testing.assert_allclose(made.keep_rate[made.sends], 0.3)
+
+
+@pytest.mark.parametrize(
+    "wireless",
+    [
+        {"geometry": "centre", "fading": False},
+        {"payload": "seed", "downlink": "single"},
+        {"interference_w": 1e-13, "shadowing_db": 8.0},
+        {"num_channels": 30},
+    ],
+)
+def test_worlds_plan_feasibly(wireless):
+    settings = config(rounds=6, wireless=wireless)
+    made = plan(settings)
+    check_schedule(made, settings, SIZES, PARAMETERS)
+    if "num_channels" in wireless:  # more channels than clients
+        assert np.all(made.sends.sum(axis=1) <= 20)
+        assert made.sends[0].sum() == made.live[0].sum()
+
+
+def test_unequal_clients():
+    settings = config(rounds=12)
+    sizes = presets.UNEQUAL_SIZES
+    made = plan(settings, sizes)
+    check_schedule(made, settings, sizes, PARAMETERS)
+
+
+def test_policies_see_the_same_world():
+    first, second = (plan(config(rounds=4, policy=p)) for p in ("random", "delay_min"))
+    assert not np.array_equal(first.client, second.client)
+    settings = config(rounds=4)
+    ledger, _ = start.start_ledger(settings, SIZES, 60)
+    planners = [
+        planning.Planner(config(rounds=4, policy=p), SIZES, PARAMETERS, ledger)
+        for p in ("random", "delay_min")
+    ]
+    for planner in planners:
+        planner.step(0)
+    seen = [planner.observe(1)[0].problem for planner in planners]
+    np.testing.assert_array_equal(seen[0].snr_per_w, seen[1].snr_per_w)
+    np.testing.assert_array_equal(seen[0].base_delay_s, seen[1].base_delay_s)
+
+
+def test_the_delay_target_and_the_participation_rates_are_met():
+    settings = config()
+    made = plan(settings)
+    assert np.mean(made.round_delay_s) == pytest.approx(120, rel=0.05)
+    share = made.participations / made.num_rounds
+    assert np.max(np.abs(share - made.rate)) < 0.02
+    law = theory.delay_law(settings, made)
+    assert law.mean_delay_s <= law.bound_s + 1e-9
+    statistics = theory.queue_statistics(made)
+    assert statistics.delay_second_half < 2 * statistics.delay_first_half
+
+
+def test_the_delay_law_holds_in_every_unit_and_start():
+    for changes in (
+        {"warm_start": False},
+        {"delay_unit": "seconds"},
+        {"tradeoff": 500.0},
+    ):
+        settings = config(rounds=30, **changes)
+        law = theory.delay_law(settings, plan(settings))
+        assert law.mean_delay_s <= law.bound_s + 1e-9
+
+
+def test_streaming_and_prefetching_give_the_same_rounds():
+    settings = config(rounds=7)
+    ledger, _ = start.start_ledger(settings, SIZES, 60)
+    whole = planning.plan(settings, SIZES, PARAMETERS, ledger)
+    planner = planning.Planner(settings, SIZES, PARAMETERS, ledger)
+    rounds = list(planning.prefetch(planning.stream(planner), ahead=2))
+    assert len(rounds) == 7
+    for t, one in enumerate(rounds):
+        np.testing.assert_array_equal(one.client, whole.client[t])
+        np.testing.assert_array_equal(one.power_w, whole.power_w[t])
+
+
+def test_prefetching_passes_errors_on_and_leaves_no_thread():
+    def broken():
+        yield 1
+        raise InputError("a broken plan")
+
+    with pytest.raises(InputError, match="a broken plan"):
+        list(planning.prefetch(broken()))
+    endless = planning.prefetch(iter(range(10**9)), ahead=2)
+    assert next(endless) == 0
+    endless.close()  # the user stops early
+    assert not [t for t in threading.enumerate() if t.name == "planning"]
+
+
+def test_schedules_are_saved_and_loaded(tmp_path):
+    made = plan(config(rounds=3))
+    path = tmp_path / "one.npz"
+    schedule.save(made, path)
+    loaded = schedule.load(path)
+    for ours, theirs in zip(made, loaded, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert [p.name for p in tmp_path.iterdir()] == ["one.npz"]
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(InputError, match="damaged"):
+        schedule.load(path)
+    np.savez(tmp_path / "other.npz", a=1)
+    with pytest.raises(InputError, match="is no schedule"):
+        schedule.load(tmp_path / "other.npz")
+    with pytest.raises(InputError, match="there is no schedule"):
+        schedule.load(tmp_path / "nowhere.npz")
+
+
+def test_no_live_client_gives_an_empty_plan():
+    settings = config()
+    ledger, _ = start.start_ledger(settings, SIZES, 60)
+    spent = dataclasses.replace(ledger, affordable=np.zeros(20, np.int64))
+    made = planning.plan(settings, SIZES, PARAMETERS, spent)
+    assert made.num_rounds == 0
+    assert made.reason == "all budgets are spent"
+    assert made.client.shape == (0, 5)
+    assert list(made.participations) == [0] * 20
+    with pytest.raises(InputError, match="without rounds"):
+        theory.convergence_terms(
+            settings,
+            made,
+            SIZES,
+            PARAMETERS,
+            loss_gap=1,
+            divergence=1,
+            gradient_bound=1,
+        )
+
+
+def test_rounds_without_a_feasible_edge_are_skipped_and_recorded():
+    settings = config(rounds=5, energy_budget_j=0.2)
+    made = plan(settings)
+    assert list(made.skipped) == [0, 1, 2, 3, 4]
+    assert np.all(made.participations == 0)
+    assert np.all(made.round_delay_s == 0)
+    # Queues go on: the delay queue falls by one target a round until it is empty.
+    assert made.delay_queue[1] == pytest.approx(made.delay_queue[0] - 1)
+    endless = config(energy_budget_j=0.2)
+    assert plan(endless).reason == "nobody could send for 1000 rounds"
+
+
+def test_an_unreachable_delay_target_is_said():
+    ledger, _ = start.start_ledger(config(), SIZES, 60)
+    for target, reachable in ((120.0, True), (20.0, False)):
+        settings = config(delay_target_s=target, energy_budget_j=24.0)
+        planner = planning.Planner(settings, SIZES, PARAMETERS, ledger)
+        warning = planning.delay_warning(planner)
+        assert (warning == "") == reachable
+        if not reachable:
+            assert "cannot be met" in warning
+            assert 40 < planning.reachable_delay_s(planner) < 80
+
+
+def test_sizes_must_fit_the_ledger():
+    ledger, _ = start.start_ledger(config(), SIZES, 60)
+    with pytest.raises(InputError, match="20 clients, but 3 sizes"):
+        planning.Planner(config(), SIZES[:3], PARAMETERS, ledger)
+
+
+def test_convergence_terms_by_hand():
+    settings = dataclasses.replace(
+        config(rounds=2, keep_rate=0.5),
+        schedule=ScheduleConfig(keep_rate=0.5, smoothness=2.0),
+    )
+    made = plan(settings)
+    terms = theory.convergence_terms(
+        settings,
+        made,
+        SIZES,
+        PARAMETERS,
+        loss_gap=2.3,
+        divergence=0.1,
+        gradient_bound=3.0,
+    )
+    eta, tau, x = 0.002, 60, 0.002 * 2 * 60
+    theta = PARAMETERS * (0.6 * 1.0 / 8) ** 2
+    assert terms.start == pytest.approx(2 * 2.3 / (eta * tau * 2))
+    assert terms.divergence == pytest.approx(0.3)
+    assert terms.sparsification == pytest.approx(3 * 9 * 0.5)
+    # Five equal clients: p = 1/5, sum p^2 = 1/5.
+    expected = eta * 2 * theta * 0.25 * (1 / 5 + 1.5 * x)
+    assert terms.noise == pytest.approx(expected)
+    assert terms.holds
+    assert terms.total == pytest.approx(sum(terms[:4]))
+
+
+def test_the_best_keep_rate():
+    """MNIST, b = 8, G = C: 0.21 for L = 1 and 0.02 for L = 4."""
+    settings = presets.get_preset("paper_mnist").settings
+    assert theory.best_keep_rate(settings, PARAMETERS, 0.2) == pytest.approx(
+        0.21, abs=0.01
+    )
+    steep = dataclasses.replace(
+        settings, schedule=dataclasses.replace(settings.schedule, smoothness=4.0)
+    )
+    assert theory.best_keep_rate(steep, PARAMETERS, 0.2) == pytest.approx(
+        0.02, abs=0.01
+    )
+    efficient = presets.get_preset("efficient_mnist").settings
+    assert theory.best_keep_rate(efficient, PARAMETERS, 0.2) == pytest.approx(
+        0.68, abs=0.02
+    )
+    silent = dataclasses.replace(
+        settings, privacy=dataclasses.replace(settings.privacy, noise=False)
+    )
+    assert theory.best_keep_rate(silent, PARAMETERS, 0.2) == np.inf
+
+
+def test_presets_know_their_models():
+    from dpsparfl_jax.training import models
+
+    for preset in presets.PRESETS.values():
+        assert preset.num_parameters > 0
+        assert len(preset.sizes) == 20
+    for name, count in presets.NUM_PARAMETERS.items():
+        import jax
+
+        shape = (28, 28, 1) if name == "mnist_cnn" else (32, 32, 3)
+        net = models.make_model(name)
+        shapes = jax.eval_shape(
+            net.init, jax.random.key(0), np.zeros((1, *shape), np.float32)
+        )
+        assert (
+            sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes)) == count
+        )
+    with pytest.raises(InputError, match="unknown preset"):
+        presets.get_preset("paper_imagenet")
