@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from dpsparfl_jax.errors import InputError
@@ -73,7 +74,9 @@ def schedule_figure(schedules: Mapping[str, Schedule], delay_target_s: float) ->
     axes[1, 1].set(
         xlabel="participation rate beta", ylabel="share of rounds taken part"
     )
-    axes[0, 0].legend(frameon=False, fontsize="small")
+    axes[1, 0].yaxis.set_major_locator(MaxNLocator(integer=True))
+    names = axes[0, 0].get_legend_handles_labels()
+    figure.legend(*names, loc="outside lower center", ncols=4, frameon=False)
     return figure
 
 
@@ -90,5 +93,6 @@ def world_figure(world: World) -> Figure:
     place.legend(frameon=False, fontsize="small", loc="upper right")
     picture = gains.imshow(ratio_to_db(world.uplink_gain), aspect="auto")
     gains.set(xlabel="channel", ylabel="client")
+    gains.yaxis.set_major_locator(MaxNLocator(integer=True))
     figure.colorbar(picture, ax=gains, label="mean gain (dB)")
     return figure

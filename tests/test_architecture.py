@@ -78,6 +78,7 @@ def test_planning_side_does_not_load_jax():
 
     code = (
         "import sys, dpsparfl_jax.config, dpsparfl_jax.data.packing, "
-        "dpsparfl_jax.rng, dpsparfl_jax.types; sys.exit('jax' in sys.modules)"
+        "dpsparfl_jax.rng, dpsparfl_jax.types, dpsparfl_jax.planning, "
+        "dpsparfl_jax.plotting, dpsparfl_jax.theory; sys.exit('jax' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0

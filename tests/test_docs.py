@@ -32,9 +32,11 @@ def test_the_main_command_names_an_existing_program():
 
 @pytest.mark.parametrize("code", blocks("python"))
 def test_readme_examples_run(code, monkeypatch):
+    from dpsparfl_jax.scheduling import base
     from dpsparfl_jax.training import models
 
-    monkeypatch.setattr(models, "_REGISTRY", dict(models._REGISTRY))
+    for room in (models, base):
+        monkeypatch.setattr(room, "_REGISTRY", dict(room._REGISTRY))
     exec(compile(code, "README.md", "exec"), {})
 
 

@@ -1,0 +1,87 @@
+"""Does `experiments.schedule_only` plan all policies, and refuse what it cannot?"""
+
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from dpsparfl_jax import schedule
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+
+def run(folder, *flags):
+    return subprocess.run(
+        [
+            *(sys.executable, "-m", "experiments.schedule_only"),
+            *("--perf.cache_dir=", f"--plot={folder / 's.png'}", *flags),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_all_policies_and_solvers_of_the_papers_mnist_run(tmp_path):
+    done = run(
+        tmp_path,
+        "--preset=paper_mnist",
+        f"--out={tmp_path / 'plans'}",
+        f"--plot_world={tmp_path / 'world.pdf'}",
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    rows = {
+        line.split()[0]: [float(cell) for cell in line.split()[1:]]
+        for line in done.stdout.splitlines()
+        if line.split()[0] in ("delay_min", "round_robin", "random")
+        or line.startswith("dp_sparfl/")
+    }
+    assert len(rows) == 7
+    rounds, busy, delay, _, _, keep, off, *_ = rows["dp_sparfl/joint"]
+    assert delay == pytest.approx(120, rel=0.05)
+    assert busy >= 0.95 * rounds
+    assert off < 0.01
+    assert 0.3 < keep < 0.7
+    assert keep > rows["dp_sparfl/paper"][5]
+    # Delay minimisation is the fastest baseline, and gets slower as clients retire.
+    assert rows["delay_min"][3] < rows["delay_min"][4]
+    assert rows["delay_min"][2] < rows["random"][2]
+    assert (tmp_path / "s.png").read_bytes()[:4] == b"\x89PNG"
+    assert (tmp_path / "world.pdf").read_bytes()[:4] == b"%PDF"
+    plan = schedule.load(tmp_path / "plans" / "dp_sparfl_joint.npz")
+    assert plan.num_rounds == rounds
+    assert np.mean(plan.round_delay_s) == pytest.approx(delay, abs=0.05)
+
+
+def test_an_unreachable_target_is_a_warning_not_an_error(tmp_path):
+    done = run(
+        tmp_path,
+        "--schedule.delay_target_s=20",
+        "--schedule.energy_budget_j=24",
+        "--run.rounds=3",
+    )
+    assert done.returncode == 0
+    assert "The delay target of 20 s cannot be met" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--preset=nothing", "unknown preset 'nothing': choose one of paper_mnist"),
+        ("--schedule.solver=magic", "--schedule.solver must be one of joint"),
+        ("--schedule.keep_min=0", "--schedule.keep_min must be above 0"),
+        ("--wireless.num_channels=0", "--wireless.num_channels must be at least 1"),
+        ("--plot=/nowhere/s.png", "make its folder first"),
+        ("--privacy.noise_multiplier=0.2", "no client can take part even once"),
+    ],
+)
+def test_bad_input_gets_one_sentence_and_exit_code_2(tmp_path, flag, message):
+    done = run(tmp_path, flag)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
