@@ -98,8 +98,8 @@ class ScheduleConfig(Section):
     solver: str = opt(
         "joint",
         "how dp_sparfl solves a round: exactly, by fast descent, or by the paper's "
-        "successive procedure (as printed, or with strict pruning)",
-        choices=("joint", "descent", "paper", "paper_strict"),
+        "successive procedure (as printed, with strict pruning, or from keep_min up)",
+        choices=("joint", "descent", "paper", "paper_strict", "paper_low"),
     )
     tradeoff: float = opt(
         50.0, "lambda: worth of kept gradients against queues", above=0, paper="Setup"

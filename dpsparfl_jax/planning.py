@@ -7,7 +7,7 @@ about a run but its accuracy is known from it.
 
 import queue
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -21,7 +21,7 @@ from dpsparfl_jax.privacy.ledger import Ledger
 from dpsparfl_jax.schedule import IDLE, RoundPlan, Schedule
 from dpsparfl_jax.scheduling import matching, queues
 from dpsparfl_jax.scheduling.base import Observation
-from dpsparfl_jax.scheduling.edges import make_edges
+from dpsparfl_jax.scheduling.edges import make_edges, possible_edges
 from dpsparfl_jax.scheduling.policies import make_policy
 from dpsparfl_jax.scheduling.problem import Allocation, RoundProblem
 from dpsparfl_jax.theory import best_keep_rate
@@ -51,12 +51,15 @@ class Planner:
         ledger: Ledger,
     ) -> None:
         """Makes the world and the first queues; `ledger` is what clients allow."""
+        if len(sizes) == 0 or num_parameters < 1:
+            raise InputError("planning needs at least one client and one parameter.")
         if len(sizes) != len(ledger.budget):
             raise InputError(
                 f"the ledger has {len(ledger.budget)} clients, but {len(sizes)} sizes "
                 "are given."
             )
         self.settings, self.sizes, self.ledger = settings, np.asarray(sizes), ledger
+        self.reason = ""  # why the run ended, once it has
         self.num_parameters = num_parameters
         radio = settings.wireless
         self.world: World = make_world(radio, len(sizes), settings.seed)
@@ -90,12 +93,10 @@ class Planner:
         seen = observe(self.world, radio, self.settings.seed, round_index)
         costs = self.costs(seen)
         live = np.flatnonzero(self.ledger.live)
-        count = max(1, min(len(live), radio.num_channels))
-        low, cap, curvature = self._keep_bounds(len(live), count)
         problem = RoundProblem(
             weight=queues.selection_weights(settings, self.queues)[live],
-            reward=np.full(len(live), settings.tradeoff / count),
-            curvature=curvature,
+            reward=np.zeros(len(live)),
+            curvature=np.zeros(len(live)),
             delay_price=queues.delay_price(settings, self.queues),
             base_delay_s=costs.base_delay_s[live],
             snr_per_w=seen.uplink_gain[live] / radio.noise_w,
@@ -104,22 +105,26 @@ class Planner:
             bandwidth_hz=radio.bandwidth_hz,
             bits_fixed=self.bits_fixed,
             bits_per_rate=self.bits_per_rate,
-            keep_min=low,
-            keep_max=cap,
+            keep_min=settings.keep_rate or settings.keep_min,
+            keep_max=np.full(len(live), settings.keep_rate or 1.0),
         )
+        problem = self._with_rewards(problem)
         return Observation(round_index, live, self.sizes[live], problem), costs
 
-    def _keep_bounds(self, live: int, count: int) -> tuple[float, Array, Array]:
-        """Least and largest keep rates and the curvature of the reward."""
+    def _with_rewards(self, problem: RoundProblem) -> RoundProblem:
+        """Rewards lambda / K, K how many can send, and what noise makes of them."""
         settings = self.settings.schedule
-        if settings.keep_rate > 0:
-            return settings.keep_rate, np.full(live, settings.keep_rate), np.zeros(live)
-        if not settings.noise_aware:
-            return settings.keep_min, np.ones(live), np.zeros(live)
-        best = best_keep_rate(self.settings, self.num_parameters, 1 / count)
+        size = max(1, matching.largest_size(possible_edges(problem)))
+        each = np.full(problem.num_clients, settings.tradeoff / size)
+        if not settings.noise_aware or settings.keep_rate:
+            return problem._replace(reward=each)
+        best = best_keep_rate(self.settings, self.num_parameters, 1 / size)
         cap = float(np.clip(best, settings.keep_min, 1.0))
-        curvature = 1 / max(best, cap)
-        return settings.keep_min, np.full(live, cap), np.full(live, curvature)
+        return problem._replace(
+            reward=each,
+            keep_max=np.full(problem.num_clients, cap),
+            curvature=np.full(problem.num_clients, 1 / max(best, cap)),
+        )
 
     def step(self, round_index: int) -> RoundPlan:
         """Plans a round and moves queues, ledger and policy on."""
@@ -157,7 +162,8 @@ class Planner:
             return filled
 
         upload = allocation.delay_s - costs.base_delay_s[client]
-        bits = self.bits_fixed + self.bits_per_rate * allocation.keep_rate
+        radio = self.settings.wireless
+        bits = link.payload_bits(allocation.keep_rate, self.num_parameters, radio)
         return RoundPlan(
             client=slots(client, IDLE),
             keep_rate=slots(allocation.keep_rate),
@@ -177,20 +183,22 @@ class Planner:
         )
 
 
-def stream(planner: Planner) -> Generator[RoundPlan, None, str]:
-    """Round after round until the run's end; the generator returns the reason."""
+def stream(planner: Planner) -> Iterator[RoundPlan]:
+    """Round after round until the run's end; `planner.reason` then says why."""
     rounds, skipped = planner.settings.run.rounds, 0
     index = 0
     while not rounds or index < rounds:
         if not planner.ledger.live.any():
-            return "all budgets are spent"
+            planner.reason = "all budgets are spent"
+            return
         if skipped >= _MOST_SKIPPED:
-            return f"nobody could send for {skipped} rounds"
+            planner.reason = f"nobody could send for {skipped} rounds"
+            return
         plan = planner.step(index)
         skipped = 0 if np.any(plan.client != IDLE) else skipped + 1
         index += 1
         yield plan
-    return "all rounds are done"
+    planner.reason = "all rounds are done"
 
 
 def prefetch(plans: Iterator[Item], ahead: int = 8) -> Iterator[Item]:
@@ -237,13 +245,7 @@ def plan(
 ) -> Schedule:
     """The whole schedule of a run; empty if nobody is live."""
     planner = Planner(settings, sizes, num_parameters, ledger)
-    rounds: list[RoundPlan] = []
-    plans, reason = stream(planner), ""
-    while not reason:
-        try:
-            rounds.append(next(plans))
-        except StopIteration as end:
-            reason = str(end.value)
+    rounds = list(stream(planner))
     users, channels = len(planner.sizes), settings.wireless.num_channels
     columns = {
         name: np.array([getattr(one, name) for one in rounds])
@@ -263,7 +265,7 @@ def plan(
         affordable=ledger.affordable,
         budget=ledger.budget,
         rate=planner.rates,
-        reason=reason,
+        reason=planner.reason,
     )
 
 
@@ -287,6 +289,11 @@ def delay_warning(planner: Planner) -> str:
     )
     if least <= target:
         return ""
+    if np.isinf(least):
+        return (
+            "No client can send even at the least keep rate: raise the energy budget "
+            "(schedule.energy_power_w) or lower the cost of local training."
+        )
     return (
         f"The delay target of {target:g} s cannot be met: even at the least keep rate "
         f"the fastest clients take {least:.0f} s a round on average."

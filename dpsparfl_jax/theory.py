@@ -70,8 +70,9 @@ def convergence_terms(
     gradient_bound: float,
 ) -> BoundTerms:
     """The bound of a schedule; constants are measured or guessed by the caller."""
-    if schedule.num_rounds == 0:
-        raise InputError("a schedule without rounds has no convergence bound.")
+    _require_rounds(schedule)
+    if not schedule.sends.any():
+        raise InputError("a schedule in which nobody sends has no convergence bound.")
     training, step_l = settings.training, settings.schedule.smoothness
     eta, tau = training.learning_rate, training.local_steps
     x = eta * step_l * tau
@@ -99,6 +100,7 @@ class DelayLaw(NamedTuple):
 
 def delay_law(settings: RunConfig, schedule: Schedule) -> DelayLaw:
     """The law: equality holds if the queue never was cut at 0."""
+    _require_rounds(schedule)
     target = settings.schedule.delay_target_s
     unit = target if settings.schedule.delay_unit == "target" else 1.0
     growth = float(schedule.last_delay_queue) - schedule.delay_queue[0]
@@ -117,6 +119,7 @@ class QueueStatistics(NamedTuple):
 
 def queue_statistics(schedule: Schedule) -> QueueStatistics:
     """Means of the queues over both halves of a run."""
+    _require_rounds(schedule, 2)
     half = schedule.num_rounds // 2
     fairness: NDArray[np.float64] = np.mean(np.abs(schedule.fairness_queue), axis=1)
     return QueueStatistics(
@@ -125,3 +128,11 @@ def queue_statistics(schedule: Schedule) -> QueueStatistics:
         float(np.mean(fairness[:half])),
         float(np.mean(fairness[half:])),
     )
+
+
+def _require_rounds(schedule: Schedule, least: int = 1) -> None:
+    if schedule.num_rounds < least:
+        raise InputError(
+            f"theory needs a schedule of at least {least} rounds, but this one has "
+            f"{schedule.num_rounds} ({schedule.reason})."
+        )

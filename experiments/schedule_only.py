@@ -35,6 +35,7 @@ RUNS = (
     ("dp_sparfl", "descent"),
     ("dp_sparfl", "paper"),
     ("dp_sparfl", "paper_strict"),
+    ("dp_sparfl", "paper_low"),
     ("delay_min", ""),
     ("round_robin", ""),
     ("random", ""),
@@ -55,11 +56,11 @@ def variants(settings: config.RunConfig) -> dict[str, config.RunConfig]:
 
 def line(name: str, settings: config.RunConfig, plan: Schedule, seconds: float) -> str:
     """One row of the table."""
-    if not plan.num_rounds:
-        return f"{name:<24} no round: {plan.reason}"
+    if not plan.sends.any():
+        return f"{name:<24} nobody sends in {plan.num_rounds} rounds: {plan.reason}"
     delay, tenth = plan.round_delay_s, max(1, plan.num_rounds // 10)
     full = plan.sends.all(axis=1)
-    busy = plan.num_rounds - int(np.argmax(full[::-1])) if full.any() else 0
+    busy = plan.num_rounds if full.all() else int(np.argmin(full))
     share = plan.participations / plan.num_rounds
     off = float(np.max(np.abs(share - plan.rate)))
     law = theory.delay_law(settings, plan)
@@ -116,9 +117,9 @@ def main() -> None:
         "            in s"
     )
     print("\n".join(rows))
-    if _PLOT.value and any(plan.num_rounds for plan in schedules.values()):
+    if _PLOT.value and any(plan.sends.any() for plan in schedules.values()):
         target = settings.schedule.delay_target_s
-        shown = {name: plan for name, plan in schedules.items() if plan.num_rounds}
+        shown = {name: plan for name, plan in schedules.items() if plan.sends.any()}
         plotting.schedule_figure(shown, target).savefig(_PLOT.value, dpi=150)
         print(f"figure: {_PLOT.value}")
 

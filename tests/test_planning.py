@@ -10,6 +10,7 @@ from dpsparfl_jax import planning, schedule, theory
 from dpsparfl_jax.config import RunConfig, ScheduleConfig
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.privacy import start
+from dpsparfl_jax.scheduling.joint import solve_joint
 from experiments import presets
 from tests.reference.feasible import check_schedule
 
@@ -194,7 +195,7 @@ def test_no_live_client_gives_an_empty_plan():
     assert made.reason == "all budgets are spent"
     assert made.client.shape == (0, 5)
     assert list(made.participations) == [0] * 20
-    with pytest.raises(InputError, match="without rounds"):
+    with pytest.raises(InputError, match="at least 1 rounds, but this one has 0"):
         theory.convergence_terms(
             settings,
             made,
@@ -216,6 +217,50 @@ def test_rounds_without_a_feasible_edge_are_skipped_and_recorded():
     assert made.delay_queue[1] == pytest.approx(made.delay_queue[0] - 1)
     endless = config(energy_budget_j=0.2)
     assert plan(endless).reason == "nobody could send for 1000 rounds"
+
+
+def test_rewards_are_shared_by_those_who_can_send():
+    settings = config(energy_budget_j=0.7)
+    ledger, _ = start.start_ledger(settings, SIZES, 60)
+    planner = planning.Planner(settings, SIZES, PARAMETERS, ledger)
+    sizes = set()
+    for index in range(30):
+        problem = planner.observe(index)[0].problem
+        found = solve_joint(problem)
+        if found.client.size:
+            assert problem.reward[0] * found.client.size == pytest.approx(50.0)
+            sizes.add(found.client.size)
+    assert len(sizes) > 1  # not always five
+
+
+@pytest.mark.parametrize(
+    ("smoothness", "cap", "curvature"),
+    [(100.0, 0.1, 10.0), (1.0, 0.21, 1 / 0.21), (0.1, 1.0, 1 / 3.7)],
+)
+def test_noise_aware_bounds_of_the_keep_rate(smoothness, cap, curvature):
+    """The best keep rate lies below the least one, inside, or above 1."""
+    settings = config(noise_aware=True, smoothness=smoothness)
+    ledger, _ = start.start_ledger(settings, SIZES, 60)
+    problem = (
+        planning.Planner(settings, SIZES, PARAMETERS, ledger).observe(0)[0].problem
+    )
+    best = theory.best_keep_rate(settings, PARAMETERS, 1 / 5)
+    assert problem.keep_max[0] == pytest.approx(cap, abs=0.01)
+    assert problem.curvature[0] == pytest.approx(1 / max(best, problem.keep_max[0]))
+    assert problem.curvature[0] == pytest.approx(curvature, rel=0.1)
+
+
+def test_theory_refuses_schedules_without_content():
+    nobody = plan(config(rounds=3, energy_budget_j=0.2))
+    arguments = {"loss_gap": 1.0, "divergence": 1.0, "gradient_bound": 1.0}
+    with pytest.raises(InputError, match="nobody sends"):
+        theory.convergence_terms(config(), nobody, SIZES, PARAMETERS, **arguments)
+    with pytest.raises(InputError, match="at least 2 rounds"):
+        theory.queue_statistics(plan(config(rounds=1)))
+    ledger, _ = start.start_ledger(config(), SIZES, 60)
+    for sizes, parameters in ((SIZES[:0], PARAMETERS), (SIZES, 0)):
+        with pytest.raises(InputError, match="at least one client and one parameter"):
+            planning.Planner(config(), sizes, parameters, ledger)
 
 
 def test_an_unreachable_delay_target_is_said():

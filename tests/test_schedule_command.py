@@ -39,7 +39,7 @@ def test_all_policies_and_solvers_of_the_papers_mnist_run(tmp_path):
         if line.split()[0] in ("delay_min", "round_robin", "random")
         or line.startswith("dp_sparfl/")
     }
-    assert len(rows) == 7
+    assert len(rows) == 8
     rounds, busy, delay, _, _, keep, off, *_ = rows["dp_sparfl/joint"]
     assert delay == pytest.approx(120, rel=0.05)
     assert busy >= 0.95 * rounds
@@ -66,6 +66,15 @@ def test_an_unreachable_target_is_a_warning_not_an_error(tmp_path):
     assert done.returncode == 0
     assert "The delay target of 20 s cannot be met" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_nobody_can_send(tmp_path):
+    done = run(tmp_path, "--schedule.energy_budget_j=0.2", "--run.rounds=3")
+    assert done.returncode == 0
+    assert "No client can send even at the least keep rate" in done.stderr
+    assert "Warning" not in done.stderr
+    assert done.stdout.count("nobody sends in 3 rounds: all rounds are done") == 8
+    assert not (tmp_path / "s.png").exists()
 
 
 @pytest.mark.parametrize(

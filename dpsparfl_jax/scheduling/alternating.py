@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsparfl_jax.scheduling import matching
-from dpsparfl_jax.scheduling.edges import largest_power
+from dpsparfl_jax.scheduling.edges import largest_power, shannon
 from dpsparfl_jax.scheduling.problem import (
     Allocation,
     RoundProblem,
@@ -24,7 +24,7 @@ from dpsparfl_jax.scheduling.problem import (
 )
 
 Array = NDArray[np.float64]
-_TOLERANCE, _ITERATIONS = 1e-6, 30
+_TOLERANCE, _ITERATIONS = 1e-6, 30  # relative to lambda; turns at most
 
 
 def keep_rate_step(
@@ -71,7 +71,7 @@ def _power_step(problem: RoundProblem, keep: Array) -> _State:
         bandwidth_hz=problem.bandwidth_hz,
         max_power_w=problem.max_power_w,
     )
-    rate = problem.bandwidth_hz * np.log2(1 + power * problem.snr_per_w)
+    rate = shannon(problem, power * problem.snr_per_w)
     with np.errstate(divide="ignore"):
         delay = np.where(power > 0, bits / rate, np.inf)
     return _State(keep, power, problem.base_delay_s[:, None] + delay)
@@ -145,6 +145,7 @@ def solve_paper(
     match = matching.cheapest(_costs(problem, state.keep), np.isfinite(state.delay))
     best, best_state, least_value = match, state, _value(problem, state, match)
     previous, rounds = least_value, 0
+    enough = _TOLERANCE * float(np.max(problem.reward)) * size
     while rounds < _ITERATIONS:
         rounds += 1
         state = _rates_and_powers(problem, state, match)
@@ -162,7 +163,7 @@ def solve_paper(
         value = _value(problem, state, match)
         if value < least_value:
             best, best_state, least_value = match, state, value
-        if previous - value < _TOLERANCE:
+        if previous - value < enough:
             break
         previous = value
     return _allocation(problem, best_state, best, least_value, rounds)
@@ -174,7 +175,7 @@ def _rates_and_powers(
     """Theorem 2's keep rates for the selected at their powers, then new powers."""
     power = state.power[match.client, match.channel]
     snr = problem.snr_per_w[match.client, match.channel]
-    rate = problem.bandwidth_hz * np.log2(1 + power * snr)
+    rate = shannon(problem, power * snr)
     keep = state.keep.copy()
     keep[match.client] = keep_rate_step(
         problem, match.client, rate, problem.keep_max[match.client]

@@ -17,7 +17,7 @@ class Observation(NamedTuple):
     round_index: int
     client: NDArray[np.intp]  # [L] their numbers
     size: NDArray[np.int_]  # [L] their records
-    problem: RoundProblem  # [L, N]; rewards are lambda / K for everybody
+    problem: RoundProblem  # [L, N]; rewards are lambda / K, K can send
 
 
 class Policy(Protocol):

@@ -1,7 +1,7 @@
 """Policies to compare with: random, round robin, delay minimisation.
 
-They send at the largest keep rate allowed (1, unless it is fixed) with the largest
-feasible power, and skip edges that cannot.
+They send everything (unless the keep rate is fixed) with the largest feasible power,
+and skip edges that cannot.
 """
 
 import math
@@ -24,11 +24,13 @@ Array = NDArray[np.float64]
 
 
 class FullRate:
-    """Delays and powers of every edge [L, N] at the largest keep rate."""
+    """Delays and powers of every edge [L, N] at keep rate 1, or the fixed one."""
 
     def __init__(self, problem: RoundProblem) -> None:
         """Finds them; infinite where an edge cannot."""
-        bits = problem.bits_fixed + problem.bits_per_rate * problem.keep_max[:, None]
+        fixed = problem.keep_max == problem.keep_min
+        self.keep_rate = np.where(fixed, problem.keep_max, 1.0)
+        bits = problem.bits_fixed + problem.bits_per_rate * self.keep_rate[:, None]
         self.problem = problem
         self.power = edges_lib.largest_power(
             bits,
@@ -37,7 +39,7 @@ class FullRate:
             bandwidth_hz=problem.bandwidth_hz,
             max_power_w=problem.max_power_w,
         )
-        rate = problem.bandwidth_hz * np.log2(1 + self.power * problem.snr_per_w)
+        rate = edges_lib.shannon(problem, self.power * problem.snr_per_w)
         with np.errstate(divide="ignore"):
             airtime = np.where(self.power > 0, bits / rate, np.inf)
         self.delay = problem.base_delay_s[:, None] + airtime
@@ -50,7 +52,7 @@ class FullRate:
             return empty_allocation()
         order = np.argsort(channel)
         client, channel = client[order], channel[order]
-        keep, delay = self.problem.keep_max[client], self.delay[client, channel]
+        keep, delay = self.keep_rate[client], self.delay[client, channel]
         value = value_of(self.problem, client, keep, delay)
         power = self.power[client, channel]
         return Allocation(client, channel, keep, power, delay, value, -np.inf, 0)

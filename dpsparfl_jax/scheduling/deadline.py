@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize
 
-from dpsparfl_jax.scheduling.edges import LN2, Edges
+from dpsparfl_jax.scheduling.edges import LN2, Edges, shannon
 from dpsparfl_jax.scheduling.problem import RoundProblem
 
 Array = NDArray[np.float64]
@@ -63,7 +63,7 @@ def keep_rates(problem: RoundProblem, chosen: Chosen, deadline: Array | float) -
     limited = deadline > chosen.knee_s
     slow = np.where(limited, time, 1.0)
     power = chosen.snr_per_w * (chosen.energy_j / slow)
-    curved = problem.bandwidth_hz * slow * np.log2(1 + power)
+    curved = slow * shannon(problem, power)
     bits = np.where(limited, curved, chosen.full_rate * time)
     rate = (bits - problem.bits_fixed) / problem.bits_per_rate
     return np.minimum(rate, chosen.keep_max)

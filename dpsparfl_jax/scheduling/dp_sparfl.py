@@ -16,6 +16,7 @@ SOLVERS: dict[str, Solver] = {
     "descent": joint.solve_descent,
     "paper": alternating.solve_paper,
     "paper_strict": lambda problem: alternating.solve_paper(problem, strict=True),
+    "paper_low": lambda problem: alternating.solve_paper(problem, start_full=False),
 }
 _LINEARISATIONS = 2
 
@@ -43,13 +44,11 @@ class DpSparflPolicy(Stateless):
         first = self._solve(seen.problem)
         if first.client.size == 0 or np.all(seen.size == seen.size[0]):
             return first, None
-        best = self._with_true_weights(seen, first)
+        latest = best = self._with_true_weights(seen, first)
         for _ in range(_LINEARISATIONS):
-            again = self._solve(self._linearised(seen, best))
-            candidate = self._with_true_weights(seen, again)
-            if candidate.value >= best.value:
-                break
-            best = candidate
+            again = self._solve(self._linearised(seen, latest))
+            latest = self._with_true_weights(seen, again)
+            best = min(best, latest, key=lambda allocation: allocation.value)
         return best._replace(lower_bound=-np.inf), None
 
     def _with_true_weights(self, seen: Observation, chosen: Allocation) -> Allocation:

@@ -30,10 +30,15 @@ class Edges(NamedTuple):
     last_s: Array  # f: deadline from which keep_max is sent; inf if never
 
 
+def shannon(problem: RoundProblem, snr: Array) -> Array:
+    """Rate in bit/s at a signal-to-noise ratio, exact for small ones too."""
+    return problem.bandwidth_hz * np.log1p(snr) / LN2
+
+
 def make_edges(problem: RoundProblem) -> Edges:
     """Rates and deadlines of every edge."""
     energy = np.maximum(problem.energy_j, 0.0)[:, None]
-    full = problem.bandwidth_hz * np.log2(1 + problem.max_power_w * problem.snr_per_w)
+    full = shannon(problem, problem.max_power_w * problem.snr_per_w)
     low = problem.bits_fixed + problem.bits_per_rate * problem.keep_min
     high = problem.bits_fixed + problem.bits_per_rate * problem.keep_max[:, None]
     base = problem.base_delay_s[:, None]
@@ -42,14 +47,19 @@ def make_edges(problem: RoundProblem) -> Edges:
         problem.snr_per_w,
         full,
         energy / problem.max_power_w,
-        base + airtime(problem, energy, full, low),
-        base + airtime(problem, energy, full, high),
+        base + airtime(problem, energy, low),
+        base + airtime(problem, energy, high),
     )
 
 
-def airtime(
-    problem: RoundProblem, energy_j: Array, full_rate: Array, bits: Array | float
-) -> Array:
+def possible_edges(problem: RoundProblem) -> NDArray[np.bool_]:
+    """[U, N] whether an edge can send the least payload at all, however slowly."""
+    low = problem.bits_fixed + problem.bits_per_rate * problem.keep_min
+    most = problem.bandwidth_hz * problem.snr_per_w * problem.energy_j[:, None] / LN2
+    return most > low
+
+
+def airtime(problem: RoundProblem, energy_j: Array, bits: Array | float) -> Array:
     """Least seconds that send `bits` within energy and power; inf if impossible."""
     power = largest_power(
         bits,
@@ -58,7 +68,7 @@ def airtime(
         bandwidth_hz=problem.bandwidth_hz,
         max_power_w=problem.max_power_w,
     )
-    rate = problem.bandwidth_hz * np.log2(1 + power * problem.snr_per_w)
+    rate = shannon(problem, power * problem.snr_per_w)
     with np.errstate(divide="ignore"):
         return np.where(power > 0, bits / rate, np.inf)
 
@@ -80,7 +90,7 @@ def largest_power(
     with np.errstate(divide="ignore", invalid="ignore"):
         c = bits * LN2 / (bandwidth_hz * snr_per_w * energy_j)
         # Enough energy for the largest power: no root is needed.
-        full_rate = bandwidth_hz * np.log2(1 + max_power_w * snr_per_w)
+        full_rate = bandwidth_hz * np.log1p(max_power_w * snr_per_w) / LN2
         full = max_power_w * bits <= energy_j * full_rate
         root = _growth(c) / snr_per_w
     possible = (c < 1) & (energy_j > 0) & (snr_per_w > 0)
@@ -118,11 +128,7 @@ def keep_rate_at(problem: RoundProblem, edges: Edges, deadline_s: float) -> Arra
 def _sent_bits(problem: RoundProblem, edges: Edges, time: Array) -> Array:
     limited = time > edges.knee_s
     slow = np.where(limited, time, 1.0)
-    energy_bits = (
-        problem.bandwidth_hz
-        * slow
-        * np.log2(1 + edges.snr_per_w * (edges.energy_j / slow))
-    )
+    energy_bits = slow * shannon(problem, edges.snr_per_w * (edges.energy_j / slow))
     return np.where(limited, energy_bits, edges.full_rate * time)
 
 

@@ -25,7 +25,10 @@ from dpsparfl_jax.scheduling.problem import (
 )
 
 Array = NDArray[np.float64]
-_LEAST_PRICE = 1e-7  # of a second: picks the smallest of equally good deadlines
+# Of a second, relative to the largest possible reward: where delay costs nothing, the
+# earliest of (almost) equally good deadlines is taken.
+_LEAST_PRICE = 1e-9
+_ROUNDING = 1e-13  # relative, of a value
 _MOST_NODES = 10_000
 
 
@@ -70,12 +73,14 @@ class Search:
     def __init__(self, problem: RoundProblem) -> None:
         """Prepares the edges and finds how many clients can send at all."""
         check_problem(problem)
-        price = max(problem.delay_price, _LEAST_PRICE)
         self.given = problem
-        self.problem = problem._replace(delay_price=price)
         self.edges = edges_lib.make_edges(problem)
         self.possible = np.isfinite(self.edges.first_s)
         self.size = matching.largest_size(self.possible) if problem.num_clients else 0
+        worth = float(np.max(problem.reward, initial=0.0)) * self.size
+        price = max(problem.delay_price, _LEAST_PRICE * worth, 1e-300)
+        self.problem = problem._replace(delay_price=price)
+        self.dropped = False  # whether clients were left out of an interval
         self.best = _Incumbent(np.inf, np.inf, None)
         self.gap = 0.0  # how far from the optimum is near enough
         self._seen: dict[bytes, float] = {}
@@ -136,6 +141,7 @@ class Search:
             least = min(least, below + problem.delay_price * end)
             useful |= rows
         least = max(least, self.least_cost + problem.delay_price * a)
+        self.dropped |= not useful.all()
         return least, _restrict(part, useful)
 
     def _least_match(
@@ -220,15 +226,17 @@ def _descend(search: Search, deadline: float) -> int:
 def solve_joint(problem: RoundProblem, tolerance: float = 1e-6) -> Allocation:
     """The optimum, certified to within `tolerance` of the largest reward times K.
 
+    Where delay (almost) costs nothing, it is given a tiny price, and the certificate is
+    wider by what that may have cost.
     Paper: problem P2 as a whole.  Departs: BUILD_NOTES "joint optimum".
     """
     search = Search(problem)
     if not search.size:
         return empty_allocation()
-    gap = tolerance * max(float(np.max(problem.reward)) * search.size, 1e-12)
-    search.gap = gap
     _descend(search, search.low)
     _descend(search, search.latest())
+    gap = tolerance * float(np.max(problem.reward)) * search.size
+    gap = search.gap = max(gap, _ROUNDING * abs(search.best.value), 1e-300)
     low, high = search.low, search.latest()
     everybody = np.arange(problem.num_clients)
     part = _Part(everybody, search.problem, search.edges)
@@ -238,7 +246,7 @@ def solve_joint(problem: RoundProblem, tolerance: float = 1e-6) -> Allocation:
     while heap and nodes < _MOST_NODES:
         bound, _, a, b, part = heapq.heappop(heap)
         if bound >= search.best.value - gap:
-            settled = bound
+            settled = min(settled, bound)
             break
         inside = a < search.best.deadline < b
         middle = search.best.deadline if inside else (a + b) / 2
@@ -254,6 +262,8 @@ def solve_joint(problem: RoundProblem, tolerance: float = 1e-6) -> Allocation:
             else:
                 settled = min(settled, child)
     lower = min([settled, *(entry[0] for entry in heap)])
+    if search.dropped:  # what was left out was only known not to be better by the gap
+        lower = min(lower, search.best.value - gap)
     # The least price was added to the problem; take back what it can have raised.
     excess = (search.problem.delay_price - problem.delay_price) * search.latest()
     return search.result(min(lower, search.best.value) - excess, nodes)

@@ -94,7 +94,11 @@ def dual_bounds(cost: Array, price: Array) -> Array:
     m_i = min_k (cost_ik - v_k), and N different clients are used.
     """
     least = np.min(cost - price, axis=1)
+    if len(least) < len(price):
+        return np.full(len(cost), np.inf)
     smallest = np.partition(least, len(price) - 1)[: len(price)]
+    if not np.isfinite(np.max(smallest)):  # too few clients: no such matching
+        return np.full(len(cost), np.inf)
     total = np.sum(price) + np.sum(smallest)
     return total + np.maximum(least - np.max(smallest), 0.0)
 

@@ -45,7 +45,7 @@ def phi(problem, clients, channels, deadline):
     return np.where(possible, value, np.inf)
 
 
-def brute_force(problem, longest=2000.0):
+def brute_force(problem, longest=3000.0):
     """(largest matching size, least value over matchings of that size)."""
     users, channels = problem.snr_per_w.shape
     for size in range(min(users, channels), 0, -1):
@@ -56,7 +56,7 @@ def brute_force(problem, longest=2000.0):
         ]
         clients = np.array([pair[0] for pair in pairs])
         chosen = np.array([pair[1] for pair in pairs])
-        grid = np.geomspace(5.0, longest, 110)
+        grid = np.geomspace(1.0, longest, 130)
         values = phi(problem, clients, chosen, np.tile(grid, (len(pairs), 1)))
         best = np.argmin(values, axis=1)
         finite = np.isfinite(values[np.arange(len(pairs)), best])

@@ -48,19 +48,48 @@ def check_schedule(schedule, settings, sizes, num_parameters, rtol=1e-9):
             snr = power * seen.uplink_gain[client, channel] / noise_w
             upload_s = bits / (radio.bandwidth_hz * math.log2(1 + snr))
             down_snr = ap_w * made.downlink_gain[client] / noise_w
-            down_s = 32 * num_parameters / (down_hz * math.log2(1 + down_snr))
+            down_s = (
+                radio.value_bits * num_parameters / (down_hz * math.log2(1 + down_snr))
+            )
             assert train_j + power * upload_s <= energy * (1 + 1e-6), "C6: energy"
             delay = down_s + train_s + upload_s
             slowest = max(slowest, delay)
             assert math.isclose(delay, schedule.delay_s[t, channel], rel_tol=1e-6)
             assert math.isclose(bits, schedule.bits[t, channel], rel_tol=1e-9)
+            upload = schedule.upload_s[t, channel]
+            assert math.isclose(upload_s, upload, rel_tol=1e-6, abs_tol=1e-6)
+            if limits.keep_rate:
+                assert math.isclose(keep, limits.keep_rate)
             upload_j = schedule.upload_j[t, channel]
             assert math.isclose(power * upload_s, upload_j, rel_tol=1e-6)
             assert math.isclose(train_j, schedule.training_j[t, channel], rel_tol=1e-9)
         for client in used:
             spent[client] += 1
         assert math.isclose(slowest, schedule.round_delay_s[t], rel_tol=1e-6)
+        _check_queues(schedule, limits, t, used)
     np.testing.assert_array_equal(spent, schedule.participations)
     assert np.all(spent <= schedule.affordable)
     if schedule.num_rounds:
         assert np.all(schedule.epsilon_spent[-1] <= schedule.budget)
+
+
+def _check_queues(schedule, limits, t, used):
+    """The queues before round t + 1 follow from those before round t."""
+    unit = limits.delay_target_s if limits.delay_unit == "target" else 1.0
+    late = (schedule.round_delay_s[t] - limits.delay_target_s) / unit
+    expected = max(schedule.delay_queue[t] + late, 0.0)
+    last = t + 1 == schedule.num_rounds
+    following = schedule.last_delay_queue if last else schedule.delay_queue[t + 1]
+    assert math.isclose(following, expected, rel_tol=1e-9, abs_tol=1e-9)
+    if last:
+        return
+    chosen = np.zeros(len(schedule.rate))
+    chosen[used] = 1
+    surplus = chosen - schedule.rate
+    before, after = schedule.fairness_queue[t], schedule.fairness_queue[t + 1]
+    expected = {
+        "signed": before + surplus,
+        "paper": np.maximum(before + surplus, 0),
+        "c7": np.maximum(before - surplus, 0),
+    }[limits.fairness]
+    np.testing.assert_allclose(after, expected, atol=1e-12)

@@ -24,10 +24,19 @@ def tiny(seed):
         unequal=seed % 4 == 0,
         aware=seed % 3 == 0,
     )
-    snr = problem.snr_per_w.copy()
+    snr, changes = problem.snr_per_w.copy(), {}
     if seed % 7 == 0:
         snr[rng.random(snr.shape) < 0.4] = 0.0
-    return problem._replace(snr_per_w=snr)
+    if seed % 11 == 0:
+        changes["delay_price"] = 10 ** rng.uniform(-3, 2)
+    if seed % 13 == 0:
+        changes["base_delay_s"] = np.zeros(problem.num_clients)
+    if seed % 17 == 0:  # one keep rate for all
+        changes |= {"keep_min": 0.25, "keep_max": np.full(problem.num_clients, 0.25)}
+        changes["curvature"] = np.zeros(problem.num_clients)
+    elif seed % 5 == 1:
+        changes["keep_min"] = 0.01
+    return problem._replace(snr_per_w=snr, **changes)
 
 
 @pytest.mark.parametrize("block", range(10))
@@ -103,6 +112,61 @@ def test_large_rounds_take_the_short_cuts_and_agree(seed, monkeypatch):
     slow = joint.solve_joint(problem)
     assert quick.value == pytest.approx(slow.value, abs=2e-6 * TRADEOFF)
     assert quick.lower_bound <= slow.value + 1e-9
+
+
+@pytest.mark.parametrize("small", [1, 3000])
+@pytest.mark.parametrize("seed", range(12))
+def test_bounds_are_below_every_allocation_and_drop_nobody_useful(
+    seed, small, monkeypatch
+):
+    """On random intervals, against the best matching at sampled deadlines."""
+    monkeypatch.setattr(matching, "SMALL", small)
+    problem = random_problem(
+        seed, clients=12, channels=4, energy_j=(24.0, 2.5)[seed % 2]
+    )
+    search = joint.Search(problem)
+    search.offer(search.match_at(search.low))
+    search.offer(search.match_at(search.latest()))
+    rng = np.random.default_rng(seed)
+    part = joint._Part(np.arange(12), search.problem, search.edges)
+    for _ in range(12):
+        a, b = np.sort(rng.uniform(search.low, search.low + 150, 2))
+        bound, smaller = search.bound(part, a, b)
+        for d in np.linspace(a, b, 9):
+            match = search.match_at(d)
+            if len(match.client) < search.size:
+                continue
+            value = match.cost + search.problem.delay_price * d
+            assert bound <= value + 1e-9
+            if value < search.best.value - 1e-9:
+                assert set(match.client) <= set(smaller.rows)
+
+
+def test_a_bound_of_too_few_clients_is_infinite():
+    cost = np.array([[1.0, 2.0], [np.inf, np.inf]])
+    assert np.all(np.isinf(matching.dual_bounds(cost, np.zeros(2))))
+    assert np.all(np.isinf(matching.dual_bounds(cost[:1], np.zeros(2))))
+
+
+@pytest.mark.parametrize("tradeoff", [1e-6, 1e-3, 50.0, 1e5])
+def test_without_a_price_of_delay_the_scale_of_rewards_does_not_matter(tradeoff):
+    problem = random_problem(0, price=0.0, fairness=0.0)
+    problem = problem._replace(reward=np.full(20, tradeoff / 5))
+    best = joint.solve_joint(problem)
+    np.testing.assert_allclose(best.keep_rate, 1.0)
+    assert best.value <= alternating.solve_paper(problem).value + 1e-9 * tradeoff
+    assert best.value - best.lower_bound <= 3e-6 * tradeoff
+
+
+def test_without_a_price_and_with_little_energy_the_bound_is_honest():
+    """No edge can ever send everything: the best deadline is far away."""
+    for seed in range(8):
+        problem = random_problem(seed, clients=4, channels=2, energy_j=1.2, price=0.0)
+        best = joint.solve_joint(problem)
+        size, least = reference.brute_force(problem, longest=1e6)
+        assert len(best.client) == size
+        assert best.lower_bound <= least + 1e-6 * TRADEOFF
+        assert best.value <= least + 1e-3 * TRADEOFF
 
 
 def test_without_a_price_of_delay_everybody_sends_everything():

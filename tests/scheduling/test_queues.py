@@ -26,7 +26,7 @@ def random_run(seed=0, rounds=40, users=6):
     return selections, rng.uniform(60, 200, rounds), rng.uniform(0.1, 0.6, users)
 
 
-def test_signed_queues_are_the_unclipped_ones_of_either_sign():
+def test_signed_queues_are_never_clipped():
     selections, delays, rates = random_run()
     signed = run(BASE, selections, delays, rates)
     np.testing.assert_allclose(
