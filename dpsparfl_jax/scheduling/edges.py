@@ -120,22 +120,22 @@ def keep_rate_at(problem: RoundProblem, edges: Edges, deadline_s: float) -> Arra
     Below the deadline `first_s` the formula goes on (below keep_min, also negative),
     still concave: a bound, not an allocation.
     """
+    return keep_rate_and_slope(problem, edges, deadline_s)[0]
+
+
+def keep_rate_and_slope(
+    problem: RoundProblem, edges: Edges, deadline_s: float
+) -> tuple[Array, Array]:
+    """Keep rates [U, N] at a deadline and how fast they grow with it, per second."""
     time = deadline_s - problem.base_delay_s[:, None]
-    sent = _sent_bits(problem, edges, time) - problem.bits_fixed
-    return np.minimum(sent / problem.bits_per_rate, problem.keep_max[:, None])
-
-
-def _sent_bits(problem: RoundProblem, edges: Edges, time: Array) -> Array:
-    limited = time > edges.knee_s
+    limited = time > edges.knee_s  # [U, 1]: energy limits the power
     slow = np.where(limited, time, 1.0)
-    energy_bits = slow * shannon(problem, edges.snr_per_w * (edges.energy_j / slow))
-    return np.where(limited, energy_bits, edges.full_rate * time)
-
-
-def bits_slope(problem: RoundProblem, edges: Edges, time: Array) -> Array:
-    """Derivative of the bits sent by the airtime, from the right at the knee."""
-    limited = time >= edges.knee_s
-    slow = np.where(limited & (time > 0), time, 1.0)
-    x = edges.snr_per_w * (edges.energy_j / slow)
-    curved = problem.bandwidth_hz * (np.log2(1 + x) - x / ((1 + x) * LN2))
-    return np.where(limited, curved, edges.full_rate)
+    snr = edges.snr_per_w * (edges.energy_j / slow)
+    rate = shannon(problem, snr)
+    slope = rate - problem.bandwidth_hz / LN2 * (snr / (1 + snr))
+    bits = np.where(limited, slow * rate, edges.full_rate * time)
+    keep = (bits - problem.bits_fixed) / problem.bits_per_rate
+    growing = keep < problem.keep_max[:, None]
+    slope = np.where(limited, slope, edges.full_rate) * growing
+    keep = np.minimum(keep, problem.keep_max[:, None])
+    return keep, slope / problem.bits_per_rate

@@ -30,6 +30,7 @@ Array = NDArray[np.float64]
 _LEAST_PRICE = 1e-9
 _ROUNDING = 1e-13  # relative, of a value
 _MOST_NODES = 10_000
+_NEAR = 0.2  # of an interval, from the best deadline: where it is cut
 
 
 class _Incumbent(NamedTuple):
@@ -63,7 +64,9 @@ def _restrict(part: _Part, useful: NDArray[np.bool_]) -> _Part:
 
 def _cost_of(problem: RoundProblem, keep: Array) -> Array:
     """Cost of every edge at its keep rate."""
-    gained = keep - problem.curvature[:, None] * keep**2 / 2
+    gained = keep
+    if problem.curvature.any():
+        gained = keep - problem.curvature[:, None] * keep**2 / 2
     return problem.weight[:, None] - problem.reward[:, None] * gained
 
 
@@ -82,6 +85,7 @@ class Search:
         self.problem = problem._replace(delay_price=price)
         self.dropped = False  # whether clients were left out of an interval
         self.best = _Incumbent(np.inf, np.inf, None)
+        self.curved = bool(problem.curvature.any())
         self.gap = 0.0  # how far from the optimum is near enough
         self._seen: dict[bytes, float] = {}
         self._prices: list[tuple[float, Array]] = []  # by deadline, where worthwhile
@@ -126,13 +130,11 @@ class Search:
         bound is concave in the deadline too).
         """
         problem, middle = part.problem, (a + b) / 2
-        keep = edges_lib.keep_rate_at(problem, part.edges, middle)
+        keep, speed = edges_lib.keep_rate_and_slope(problem, part.edges, middle)
         cost = _cost_of(problem, keep)
-        time = middle - problem.base_delay_s[:, None]
-        speed = edges_lib.bits_slope(problem, part.edges, time) / problem.bits_per_rate
-        speed = np.where(keep >= problem.keep_max[:, None], 0.0, speed)
-        speed = speed * (1 - problem.curvature[:, None] * keep)
         tilt = -problem.reward[:, None] * speed
+        if self.curved:
+            tilt *= 1 - problem.curvature[:, None] * keep
         allowed = part.edges.first_s <= b
         least, useful = np.inf, np.zeros(len(cost), bool)
         for end in (a, b):
@@ -223,6 +225,17 @@ def _descend(search: Search, deadline: float) -> int:
     return steps
 
 
+def _split(a: float, b: float, best: float) -> float:
+    """Where to cut an interval: at the best deadline, or nearer to it if at an end.
+
+    Values rise away from the best deadline, so far intervals may be wide.
+    """
+    if a < best < b:
+        return best
+    near = _NEAR if best <= a else 1 - _NEAR
+    return a + near * (b - a)
+
+
 def solve_joint(problem: RoundProblem, tolerance: float = 1e-6) -> Allocation:
     """The optimum, certified to within `tolerance` of the largest reward times K.
 
@@ -248,8 +261,7 @@ def solve_joint(problem: RoundProblem, tolerance: float = 1e-6) -> Allocation:
         if bound >= search.best.value - gap:
             settled = min(settled, bound)
             break
-        inside = a < search.best.deadline < b
-        middle = search.best.deadline if inside else (a + b) / 2
+        middle = _split(a, b, search.best.deadline)
         for left, right in ((a, middle), (middle, b)):
             right = min(right, search.latest())
             if left > right:

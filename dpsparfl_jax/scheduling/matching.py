@@ -30,12 +30,13 @@ def cheapest(cost: Array, allowed: NDArray[np.bool_]) -> Matching:
     if allowed.all():
         rows, columns = _assign(cost)
     else:
-        real = np.where(allowed, cost, 0.0)
-        dear = 4.0 * (min(cost.shape) + 1) * (np.max(np.abs(real)) + 1.0)
+        largest = np.abs(np.where(allowed, cost, 0.0)).max()
+        dear = 4.0 * (min(cost.shape) + 1) * (largest + 1.0)
         rows, columns = _assign(np.where(allowed, cost, dear))
         kept = allowed[rows, columns]
-        rows, columns = rows[kept], columns[kept]
-    return Matching(rows, columns, float(np.sum(cost[rows, columns])))
+        if not kept.all():
+            rows, columns = rows[kept], columns[kept]
+    return Matching(rows, columns, float(cost[rows, columns].sum()))
 
 
 def _assign(cost: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
