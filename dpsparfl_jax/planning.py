@@ -8,7 +8,7 @@ about a run but its accuracy is known from it.
 import queue
 import threading
 from collections.abc import Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -234,7 +234,7 @@ def prefetch(plans: Iterator[Item], ahead: int = 8) -> Iterator[Item]:
             if kind == "error":
                 assert isinstance(item, BaseException)
                 raise item
-            yield item  # type: ignore[misc]
+            yield cast(Item, item)
     finally:
         gone.set()
         thread.join()
