@@ -5,10 +5,8 @@ sees a record, a gradient or a loss, so the schedule costs no privacy, and every
 about a run but its accuracy is known from it.
 """
 
-import queue
-import threading
 from collections.abc import Iterator
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +28,6 @@ from dpsparfl_jax.wireless.world import Conditions, World, make_world, observe
 
 Array = NDArray[np.float64]
 _MOST_SKIPPED = 1000  # rounds in a row in which nobody can send, before we give up
-Item = TypeVar("Item")
 
 
 class Costs(NamedTuple):
@@ -199,45 +196,6 @@ def stream(planner: Planner) -> Iterator[RoundPlan]:
         index += 1
         yield plan
     planner.reason = "all rounds are done"
-
-
-def prefetch(plans: Iterator[Item], ahead: int = 8) -> Iterator[Item]:
-    """The same items, made ahead of time by a thread; its exceptions come through."""
-    waiting: queue.Queue[tuple[str, object]] = queue.Queue(maxsize=ahead)
-    gone = threading.Event()
-
-    def put(kind: str, item: object) -> bool:
-        while not gone.is_set():
-            try:
-                waiting.put((kind, item), timeout=0.1)
-                return True
-            except queue.Full:
-                continue
-        return False
-
-    def work() -> None:
-        try:
-            for item in plans:
-                if not put("item", item):
-                    return
-            put("end", None)
-        except BaseException as error:
-            put("error", error)
-
-    thread = threading.Thread(target=work, daemon=True, name="planning")
-    thread.start()
-    try:
-        while True:
-            kind, item = waiting.get()
-            if kind == "end":
-                return
-            if kind == "error":
-                assert isinstance(item, BaseException)
-                raise item
-            yield cast(Item, item)
-    finally:
-        gone.set()
-        thread.join()
 
 
 def plan(

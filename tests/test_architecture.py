@@ -22,6 +22,7 @@ ORDER = (
     "scheduling",
     "privacy",
     "schedule",
+    "prefetching",
     "theory",
     "planning",
     "training",

@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 
-from dpsparfl_jax import planning, schedule, theory
+from dpsparfl_jax import planning, prefetching, schedule, theory
 from dpsparfl_jax.config import RunConfig, ScheduleConfig
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.privacy import start
@@ -148,7 +148,7 @@ def test_streaming_and_prefetching_give_the_same_rounds():
     ledger, _ = start.start_ledger(settings, SIZES, 60)
     whole = planning.plan(settings, SIZES, PARAMETERS, ledger)
     planner = planning.Planner(settings, SIZES, PARAMETERS, ledger)
-    rounds = list(planning.prefetch(planning.stream(planner), ahead=2))
+    rounds = list(prefetching.prefetch(planning.stream(planner), ahead=2))
     assert len(rounds) == 7
     for t, one in enumerate(rounds):
         np.testing.assert_array_equal(one.client, whole.client[t])
@@ -161,11 +161,11 @@ def test_prefetching_passes_errors_on_and_leaves_no_thread():
         raise InputError("a broken plan")
 
     with pytest.raises(InputError, match="a broken plan"):
-        list(planning.prefetch(broken()))
-    endless = planning.prefetch(iter(range(10**9)), ahead=2)
+        list(prefetching.prefetch(broken()))
+    endless = prefetching.prefetch(iter(range(10**9)), ahead=2)
     assert next(endless) == 0
     endless.close()  # the user stops early
-    assert not [t for t in threading.enumerate() if t.name == "planning"]
+    assert not [t for t in threading.enumerate() if t.name == "prefetch"]
 
 
 def test_schedules_are_saved_and_loaded(tmp_path):

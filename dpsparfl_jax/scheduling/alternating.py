@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsparfl_jax.scheduling import matching
-from dpsparfl_jax.scheduling.edges import largest_power, shannon
+from dpsparfl_jax.scheduling.edges import fastest, shannon
 from dpsparfl_jax.scheduling.problem import (
     Allocation,
     RoundProblem,
@@ -64,17 +64,8 @@ class _State(NamedTuple):
 def _power_step(problem: RoundProblem, keep: Array) -> _State:
     """Largest feasible power of every edge at every client's keep rate."""
     bits = (problem.bits_fixed + problem.bits_per_rate * keep)[:, None]
-    power = largest_power(
-        bits,
-        np.maximum(problem.energy_j, 0.0)[:, None],
-        problem.snr_per_w,
-        bandwidth_hz=problem.bandwidth_hz,
-        max_power_w=problem.max_power_w,
-    )
-    rate = shannon(problem, power * problem.snr_per_w)
-    with np.errstate(divide="ignore"):
-        delay = np.where(power > 0, bits / rate, np.inf)
-    return _State(keep, power, problem.base_delay_s[:, None] + delay)
+    power, airtime = fastest(problem, bits)
+    return _State(keep, power, problem.base_delay_s[:, None] + airtime)
 
 
 def _costs(problem: RoundProblem, keep: Array) -> Array:

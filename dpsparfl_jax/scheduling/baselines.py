@@ -32,16 +32,7 @@ class FullRate:
         self.keep_rate = np.where(fixed, problem.keep_max, 1.0)
         bits = problem.bits_fixed + problem.bits_per_rate * self.keep_rate[:, None]
         self.problem = problem
-        self.power = edges_lib.largest_power(
-            bits,
-            np.maximum(problem.energy_j, 0.0)[:, None],
-            problem.snr_per_w,
-            bandwidth_hz=problem.bandwidth_hz,
-            max_power_w=problem.max_power_w,
-        )
-        rate = edges_lib.shannon(problem, self.power * problem.snr_per_w)
-        with np.errstate(divide="ignore"):
-            airtime = np.where(self.power > 0, bits / rate, np.inf)
+        self.power, airtime = edges_lib.fastest(problem, bits)
         self.delay = problem.base_delay_s[:, None] + airtime
 
     def allocate(

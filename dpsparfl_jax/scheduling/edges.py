@@ -47,8 +47,8 @@ def make_edges(problem: RoundProblem) -> Edges:
         problem.snr_per_w,
         full,
         energy / problem.max_power_w,
-        base + airtime(problem, energy, low),
-        base + airtime(problem, energy, high),
+        base + fastest(problem, low)[1],
+        base + fastest(problem, high)[1],
     )
 
 
@@ -59,18 +59,21 @@ def possible_edges(problem: RoundProblem) -> NDArray[np.bool_]:
     return most > low
 
 
-def airtime(problem: RoundProblem, energy_j: Array, bits: Array | float) -> Array:
-    """Least seconds that send `bits` within energy and power; inf if impossible."""
+def fastest(problem: RoundProblem, bits: Array | float) -> tuple[Array, Array]:
+    """Largest feasible power of every edge [U, N] for its payload, and its airtime.
+
+    `bits` is one number or [U, 1]; 0 W and infinite seconds where it cannot be sent.
+    """
     power = largest_power(
         bits,
-        energy_j,
+        np.maximum(problem.energy_j, 0.0)[:, None],
         problem.snr_per_w,
         bandwidth_hz=problem.bandwidth_hz,
         max_power_w=problem.max_power_w,
     )
     rate = shannon(problem, power * problem.snr_per_w)
     with np.errstate(divide="ignore"):
-        return np.where(power > 0, bits / rate, np.inf)
+        return power, np.where(power > 0, bits / rate, np.inf)
 
 
 def largest_power(
