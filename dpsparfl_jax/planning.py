@@ -241,10 +241,8 @@ def reachable_delay_s(planner: Planner, rounds: int = 20) -> float:
 
 def delay_warning(planner: Planner) -> str:
     """A sentence if the delay target cannot be met even at the least keep rate."""
-    target, least = (
-        planner.settings.schedule.delay_target_s,
-        reachable_delay_s(planner),
-    )
+    target = planner.settings.schedule.delay_target_s
+    least = reachable_delay_s(planner)
     if least <= target:
         return ""
     if np.isinf(least):

@@ -1,16 +1,13 @@
 """Do the documents say what is true: commands, examples, and that CI runs them?"""
 
 import dataclasses
-import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
 
 from dpsparfl_jax import config
+from tests.commands import ROOT, assert_refused, run_program
 
-ROOT = pathlib.Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 
 
@@ -42,12 +39,7 @@ def test_readme_examples_run(code, monkeypatch):
 
 def run(program, *arguments):
     flags = ["--perf.cache_dir="] if program == "experiments.smoke" else []
-    return subprocess.run(
-        [sys.executable, "-m", program, *flags, *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+    return run_program(program, *flags, *arguments)
 
 
 def client_rows(output):
@@ -105,11 +97,7 @@ def test_the_main_job_ends_when_all_budgets_are_spent():
     ],
 )
 def test_bad_flags_get_one_sentence_and_exit_code_2(flag, message):
-    done = run("experiments.smoke", flag)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    assert_refused(run("experiments.smoke", flag), message)
 
 
 def test_help_lists_every_setting():

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize
 
-from dpsparfl_jax.scheduling.edges import LN2, Edges, shannon
+from dpsparfl_jax.scheduling.edges import Edges, energy_limited
 from dpsparfl_jax.scheduling.problem import RoundProblem
 
 Array = NDArray[np.float64]
@@ -62,9 +62,8 @@ def keep_rates(problem: RoundProblem, chosen: Chosen, deadline: Array | float) -
     time = deadline - chosen.base_s
     limited = deadline > chosen.knee_s
     slow = np.where(limited, time, 1.0)
-    power = chosen.snr_per_w * (chosen.energy_j / slow)
-    curved = slow * shannon(problem, power)
-    bits = np.where(limited, curved, chosen.full_rate * time)
+    slow_rate, _ = energy_limited(problem, chosen.snr_per_w, chosen.energy_j, slow)
+    bits = np.where(limited, slow * slow_rate, chosen.full_rate * time)
     rate = (bits - problem.bits_fixed) / problem.bits_per_rate
     return np.minimum(rate, chosen.keep_max)
 
@@ -76,8 +75,7 @@ def slope(
     after = np.greater_equal if right else np.greater
     limited = after(deadline, chosen.knee_s)
     slow = np.where(limited, np.maximum(deadline - chosen.base_s, 1e-300), 1.0)
-    x = chosen.snr_per_w * (chosen.energy_j / slow)
-    curved = problem.bandwidth_hz * (np.log2(1 + x) - x / ((1 + x) * LN2))
+    _, curved = energy_limited(problem, chosen.snr_per_w, chosen.energy_j, slow)
     speed = np.where(limited, curved, chosen.full_rate) / problem.bits_per_rate
     speed = np.where(after(deadline, chosen.last_s), 0.0, speed)
     if chosen.curvature.any():

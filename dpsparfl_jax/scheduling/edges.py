@@ -117,6 +117,18 @@ def _growth(c: Array) -> Array:
     return np.where((c > 0) & (c < 1), x, np.nan)
 
 
+def energy_limited(
+    problem: RoundProblem, snr_per_w: Array, energy_j: Array, time: Array
+) -> tuple[Array, Array]:
+    """Rate at the power that spends the energy in `time`, and d (time * rate) / d time.
+
+    Any shapes that fit each other.
+    """
+    snr = snr_per_w * (energy_j / time)
+    rate = shannon(problem, snr)
+    return rate, rate - problem.bandwidth_hz / LN2 * (snr / (1 + snr))
+
+
 def keep_rate_at(problem: RoundProblem, edges: Edges, deadline_s: float) -> Array:
     """Keep rate of every edge [U, N] at a deadline, capped at keep_max.
 
@@ -133,9 +145,7 @@ def keep_rate_and_slope(
     time = deadline_s - problem.base_delay_s[:, None]
     limited = time > edges.knee_s  # [U, 1]: energy limits the power
     slow = np.where(limited, time, 1.0)
-    snr = edges.snr_per_w * (edges.energy_j / slow)
-    rate = shannon(problem, snr)
-    slope = rate - problem.bandwidth_hz / LN2 * (snr / (1 + snr))
+    rate, slope = energy_limited(problem, edges.snr_per_w, edges.energy_j, slow)
     bits = np.where(limited, slow * rate, edges.full_rate * time)
     keep = (bits - problem.bits_fixed) / problem.bits_per_rate
     growing = keep < problem.keep_max[:, None]

@@ -46,7 +46,7 @@ class RoundProblem(NamedTuple):
         return self.snr_per_w.shape[1]
 
 
-PER_CLIENT = (
+PER_CLIENT = (  # the fields with a row a client
     *("weight", "reward", "curvature", "base_delay_s"),
     *("snr_per_w", "energy_j", "keep_max"),
 )
@@ -67,10 +67,7 @@ class Allocation(NamedTuple):
 
 def check_problem(problem: RoundProblem) -> None:
     """Refuses numbers that have no meaning."""
-    per_client = (
-        *(problem.weight, problem.reward, problem.curvature),
-        *(problem.base_delay_s, problem.energy_j, problem.keep_max),
-    )
+    per_client = [getattr(problem, name) for name in PER_CLIENT if name != "snr_per_w"]
     if any(values.shape != (problem.num_clients,) for values in per_client):
         raise InputError("a round problem needs one number a client in every column.")
     finite = [np.isfinite(values).all() for values in per_client]

@@ -7,6 +7,20 @@ import numpy as np
 from dpsparfl_jax.wireless.world import make_world, observe
 
 
+def check_allocation(problem, found):
+    """C1-C6 of one round's allocation."""
+    assert len(set(found.client)) == len(found.client)
+    assert list(found.channel) == sorted(set(found.channel))
+    snr = problem.snr_per_w[found.client, found.channel]
+    bits = problem.bits_fixed + problem.bits_per_rate * found.keep_rate
+    airtime = bits / (problem.bandwidth_hz * np.log2(1 + found.power_w * snr))
+    assert np.all(found.power_w <= problem.max_power_w * (1 + 1e-9))
+    energy = problem.energy_j[found.client]
+    assert np.all(found.power_w * airtime <= energy * (1 + 1e-6))
+    delay = problem.base_delay_s[found.client] + airtime
+    np.testing.assert_allclose(delay, found.delay_s, rtol=1e-7)
+
+
 def check_schedule(schedule, settings, sizes, num_parameters, rtol=1e-9):
     """Raises AssertionError at the first violated constraint."""
     radio, limits = settings.wireless, settings.schedule

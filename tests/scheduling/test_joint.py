@@ -7,6 +7,7 @@ from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.scheduling import alternating, joint, matching
 from dpsparfl_jax.scheduling.problem import value_of
 from tests.reference import allocation as reference
+from tests.reference.feasible import check_allocation
 from tests.scheduling.instances import TRADEOFF, random_problem
 
 ENERGIES = (24.0, 5.0, 2.5, 1.2, 0.8)  # plenty ... some clients cannot send at all
@@ -55,17 +56,8 @@ def test_equals_brute_force(block):
 
 
 def feasible(problem, found):
-    """C1-C6 of one allocation, from the equations."""
-    assert len(set(found.client)) == len(found.client)
-    assert len(set(found.channel)) == len(found.channel)
-    snr = problem.snr_per_w[found.client, found.channel]
-    bits = problem.bits_fixed + problem.bits_per_rate * found.keep_rate
-    airtime = bits / (problem.bandwidth_hz * np.log2(1 + found.power_w * snr))
-    assert np.all(found.power_w <= problem.max_power_w * (1 + 1e-9))
-    energy = problem.energy_j[found.client]
-    assert np.all(found.power_w * airtime <= energy * (1 + 1e-6))
-    delay = problem.base_delay_s[found.client] + airtime
-    np.testing.assert_allclose(delay, found.delay_s, rtol=1e-7)
+    """Within all constraints, and worth what it says."""
+    check_allocation(problem, found)
     assert np.all(found.keep_rate >= problem.keep_min * (1 - 1e-9))
     assert np.all(found.keep_rate <= problem.keep_max[found.client] * (1 + 1e-9))
     value = value_of(problem, found.client, found.keep_rate, found.delay_s)

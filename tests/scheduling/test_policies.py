@@ -10,6 +10,7 @@ from dpsparfl_jax.config import ScheduleConfig
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.scheduling import base, policies
 from dpsparfl_jax.scheduling.base import Observation
+from tests.reference.feasible import check_allocation
 from tests.scheduling.instances import TRADEOFF, random_problem
 
 NAMES = ("delay_min", "dp_sparfl", "random", "round_robin")
@@ -46,17 +47,7 @@ def test_contract(name, energy_j):
         assert repr(state) == frozen
         for ours, theirs in zip(plan, again, strict=True):
             np.testing.assert_array_equal(ours, theirs)
-        assert len(set(plan.client)) == len(plan.client)
-        assert list(plan.channel) == sorted(set(plan.channel))
-        problem = seen.problem
-        bits = problem.bits_fixed + problem.bits_per_rate * plan.keep_rate
-        snr = problem.snr_per_w[plan.client, plan.channel]
-        airtime = bits / (problem.bandwidth_hz * np.log2(1 + plan.power_w * snr))
-        assert np.all(plan.power_w <= problem.max_power_w * (1 + 1e-9))
-        energy = problem.energy_j[plan.client]
-        assert np.all(plan.power_w * airtime <= energy * (1 + 1e-6))
-        delay = problem.base_delay_s[plan.client] + airtime
-        np.testing.assert_allclose(delay, plan.delay_s, rtol=1e-7)
+        check_allocation(seen.problem, plan)
         state = following
 
 
