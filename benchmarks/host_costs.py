@@ -52,7 +52,7 @@ def library_epsilon(name: str, sigma: float, q: float, participations: int) -> f
 
 def measure_curves() -> list[dict[str, Any]]:
     """A row an accountant and setting: the whole curve up to epsilon 10."""
-    logging.set_verbosity(logging.ERROR)  # the library warns at every other order
+    logging.set_verbosity(logging.ERROR)  # it warns where its series does not end
     rows = []
     for sigma, q in tqdm(SETTINGS, desc="curves", disable=None):
         for name, accountant in ACCOUNTANTS.items():

@@ -1,7 +1,8 @@
 """Every value that crosses a stage, in the order in which a round produces them.
 
 Plain named tuples of arrays: NumPy on the host, JAX on the device; JAX treats them as
-pytrees. Axes: R runs, U clients, K tasks, M padded examples, D parameters.
+pytrees. (A planned run, the value between host and device, is `schedule.Schedule`.)
+Axes: R runs, U clients, K tasks, M padded examples, D parameters.
 """
 
 from typing import Any, NamedTuple

@@ -17,6 +17,16 @@ CLIENTS, EXAMPLES = 20, 1000
 UNEQUAL_SIZES = np.repeat([300, 600, 1800, 2100], 5)
 
 
+def model_size(name: str) -> int:
+    """Parameters of a model, known without making it."""
+    if name not in NUM_PARAMETERS:
+        raise InputError(
+            f"the number of parameters of {name!r} is not known here: choose one of "
+            f"{', '.join(NUM_PARAMETERS)}."
+        )
+    return NUM_PARAMETERS[name]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Preset:
     """A configuration and the sizes of its clients."""
@@ -27,7 +37,7 @@ class Preset:
     @property
     def num_parameters(self) -> int:
         """Of the preset's model."""
-        return NUM_PARAMETERS[self.settings.model.name]
+        return model_size(self.settings.model.name)
 
 
 def _preset(

@@ -18,6 +18,7 @@ from tqdm import tqdm
 from dpsparfl_jax import config, planning, plotting, theory
 from dpsparfl_jax import schedule as schedule_lib
 from dpsparfl_jax.data import packing
+from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.privacy import start
 from dpsparfl_jax.schedule import Schedule
 from experiments import cli, presets
@@ -78,12 +79,17 @@ def main() -> None:
         cli.check_output(flag, path)
         if path:
             plotting.check_format(path)
+    if _OUT.value:
+        try:
+            pathlib.Path(_OUT.value).mkdir(parents=True, exist_ok=True)
+        except OSError as reason:
+            raise InputError(
+                f"--out={_OUT.value} cannot be used as a folder ({reason.strerror})."
+            ) from None
     preset = presets.get_preset(_PRESET.value)
     settings = cli.config_from_flags(preset.settings)
     sizes = np.array(preset.sizes)
-    num_parameters = presets.NUM_PARAMETERS.get(settings.model.name)
-    if num_parameters is None:
-        num_parameters = preset.num_parameters
+    num_parameters = presets.model_size(settings.model.name)
     rate = packing.sampling_rate(settings.training.batch_size, sizes)
     overflow = settings.privacy.overflow_probability
     capacity = packing.batch_capacity(sizes, rate, overflow)
@@ -95,8 +101,6 @@ def main() -> None:
         print(warning, file=sys.stderr)
     if _WORLD.value:
         plotting.world_figure(planner.world).savefig(_WORLD.value, dpi=150)
-    if _OUT.value:
-        pathlib.Path(_OUT.value).mkdir(parents=True, exist_ok=True)
     schedules, rows = {}, []
     for name, variant in tqdm(
         variants(settings).items(), desc="policies", disable=None, leave=False
