@@ -24,6 +24,7 @@ from dpsparfl_jax.privacy.ledger import non_private_ledger
 from dpsparfl_jax.scheduling.dp_sparfl import SOLVERS
 from dpsparfl_jax.scheduling.problem import RoundProblem
 from dpsparfl_jax.scheduling.queues import Queues
+from dpsparfl_jax.simulation import inputs
 from experiments import cli, presets
 
 _JSON = flags.DEFINE_string("json", "", "write the results to this file")
@@ -42,7 +43,7 @@ def rounds(num_clients: int, num_channels: int, count: int) -> list[RoundProblem
     planner = Planner(
         settings,
         np.full(num_clients, 1000),
-        preset.num_parameters,
+        inputs.outline(preset.settings).num_parameters,
         non_private_ledger(num_clients, 1),
     )
     random = np.random.default_rng(0)

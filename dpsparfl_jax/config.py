@@ -5,18 +5,12 @@ from them (`experiments/cli.py`); the library itself reads no flag.
 """
 
 import dataclasses
+from typing import Any
 
 from dpsparfl_jax.cell_config import ScheduleConfig, WirelessConfig
+from dpsparfl_jax.data_config import DataConfig
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.options import Section, opt
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DataConfig(Section):
-    """Where images come from."""
-
-    name: str = opt("mnist", "image set: the file <dir>/<name>.npz")
-    dir: str = opt("", "folder that holds the image set")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,6 +118,9 @@ class LengthConfig(Section):
     """How long a run is."""
 
     rounds: int = opt(0, "rounds at most; 0 goes on until the budgets end", low=0)
+    eval_every: int = opt(
+        1, "rounds between evaluations on test images; the last round has one", low=1
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -143,8 +140,17 @@ class PerfConfig(Section):
         6, "padded batch sizes compiled when tasks run one by one", low=1
     )
     eval_batch_size: int = opt(250, "test images per evaluation batch", low=1)
+    devices: int = opt(0, "devices that share the tasks; 0 takes all", low=0)
+    batch_memory_mb: float = opt(
+        2000.0, "memory that runs batched into one program may take, in MB", above=0
+    )
+    checkpoint_every: int = opt(
+        20, "rounds between checkpoints of a recorded run; 0 saves the last only", low=0
+    )
+    tensorboard: bool = opt(True, "write TensorBoard events beside the records")
     cache_dir: str = opt(
-        "~/.cache/dpsparfl_jax", "folder of computed epsilon curves; empty keeps none"
+        "~/.cache/dpsparfl_jax",
+        "folder of computed epsilon curves and compiled programs; empty keeps none",
     )
 
 
@@ -178,6 +184,38 @@ class RunConfig:
             )
 
 
+def as_dict(settings: RunConfig) -> dict[str, Any]:
+    """All settings as plain values, for a JSON file."""
+    return dataclasses.asdict(settings)
+
+
+def from_dict(values: dict[str, Any]) -> RunConfig:
+    """The settings that `as_dict` gave; refuses unknown names and bad values."""
+    base = RunConfig()
+    try:
+        sections = {
+            name: type(getattr(base, name))(**content) if name in SECTIONS else content
+            for name, content in values.items()
+        }
+        return RunConfig(**sections)
+    except (AttributeError, TypeError) as reason:
+        raise InputError(f"this is no configuration of ours ({reason}).") from None
+
+
+def differences(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
+    """Settings that two configurations (as dicts) do not share, a phrase each."""
+    found = []
+    for section in sorted({*there, *here}):
+        old, new = there.get(section, {}), here.get(section, {})
+        if not isinstance(old, dict):
+            old, new = {"": old}, {"": new}
+        for name in sorted({*old, *new}):
+            if old.get(name) != new.get(name):
+                label = f"{section}.{name}" if name else section
+                found.append(f"{label} was {old.get(name)!r}, is {new.get(name)!r}")
+    return found
+
+
 __all__ = [
     "SECTIONS",
     "DataConfig",
@@ -189,6 +227,9 @@ __all__ = [
     "ScheduleConfig",
     "TrainingConfig",
     "WirelessConfig",
+    "as_dict",
+    "differences",
+    "from_dict",
 ]
 
 SECTIONS = tuple(

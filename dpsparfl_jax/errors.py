@@ -1,4 +1,4 @@
-"""The one exception a user is meant to read."""
+"""The exceptions a user is meant to read."""
 
 
 class InputError(ValueError):
@@ -6,3 +6,7 @@ class InputError(ValueError):
 
     Command-line programs print the message alone and leave with exit code 2.
     """
+
+
+class StorageError(InputError):
+    """A file cannot be written: no other run of a grid would fare better."""

@@ -33,7 +33,8 @@ _MOST_SKIPPED = 1000  # rounds in a row in which nobody can send, before we give
 class Costs(NamedTuple):
     """What a round costs each client before it sends: all [U]."""
 
-    base_delay_s: Array
+    base_delay_s: Array  # downlink and training
+    training_s: Array
     training_j: Array
 
 
@@ -79,8 +80,10 @@ class Planner:
         radio = self.settings.wireless
         examples = link.local_examples(self.sizes, self.settings.training, radio)
         down = link.downlink_delay(self.world.downlink_gain, self.num_parameters, radio)
+        training_s = link.training_delay(examples, seen.cpu_hz, radio)
         return Costs(
-            down + link.training_delay(examples, seen.cpu_hz, radio),
+            down + training_s,
+            training_s,
             link.training_energy(examples, seen.cpu_hz, radio),
         )
 
@@ -166,6 +169,7 @@ class Planner:
             keep_rate=slots(allocation.keep_rate),
             power_w=slots(allocation.power_w),
             delay_s=slots(allocation.delay_s),
+            training_s=slots(costs.training_s[client]),
             upload_s=slots(upload),
             upload_j=slots(allocation.power_w * upload),
             training_j=slots(costs.training_j[client]),

@@ -4,6 +4,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
@@ -95,4 +96,34 @@ def world_figure(world: World) -> Figure:
     gains.set(xlabel="channel", ylabel="client")
     gains.yaxis.set_major_locator(MaxNLocator(integer=True))
     figure.colorbar(picture, ax=gains, label="mean gain (dB)")
+    return figure
+
+
+def label_figure(counts: NDArray[np.int64]) -> Figure:
+    """How many images of each class each client owns, from counts [U, classes].
+
+    One bar a client, with a colour for each class.
+    """
+    clients, classes = counts.shape
+    height = min(2.0 + 0.16 * clients, 14.0)
+    figure = Figure(figsize=(7, height), layout="constrained")
+    axes = figure.add_subplot(
+        xlabel="images", ylabel="client", ylim=(clients - 0.5, -0.5)
+    )
+    colours = colormaps["tab10" if classes <= 10 else "turbo"]
+    ends = np.cumsum(counts, axis=1)
+    for label in range(classes):
+        shade = label if classes <= 10 else label / (classes - 1)
+        axes.barh(
+            np.arange(clients),
+            counts[:, label],
+            left=ends[:, label] - counts[:, label],
+            height=0.85,
+            color=colours(shade),
+            label=str(label),
+        )
+    axes.set_xlim(0, max(int(ends[:, -1].max()), 1))
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=20, integer=True))
+    if classes <= 20:
+        figure.legend(title="class", loc="outside right upper", frameon=False)
     return figure

@@ -20,6 +20,7 @@ class RoundPlan(NamedTuple):
     keep_rate: Array  # 0 where idle, as all below
     power_w: Array
     delay_s: Array  # downlink, training and upload of this client
+    training_s: Array
     upload_s: Array
     upload_j: Array
     training_j: Array
@@ -43,6 +44,7 @@ class Schedule(NamedTuple):
     keep_rate: Array
     power_w: Array
     delay_s: Array
+    training_s: Array
     upload_s: Array
     upload_j: Array
     training_j: Array

@@ -25,6 +25,13 @@ class ClientTables(NamedTuple):
     sizes: Array  # [R, U] int32 how many of the M are real
 
 
+class EvalRows(NamedTuple):
+    """Which test images each run is judged by."""
+
+    rows: Array  # [R, E] int32 rows of the test set
+    wanted: Array  # [R] bool: whether this run is evaluated now
+
+
 class Tasks(NamedTuple):
     """What a cohort trains in one round: one row a (run, client, round).
 
@@ -70,7 +77,22 @@ class LocalResult(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """Test-set figures of every run."""
+    """Test-set figures of every run; zero where none were wanted."""
 
     accuracy: Array  # [R] float32
     loss: Array  # [R] float32
+    right: Array  # [R, E] bool: which test images were told right
+
+
+class RoundOutput(NamedTuple):
+    """One round of one run, as it comes back from the device (NumPy)."""
+
+    run: int  # row of the batch
+    round_index: int  # from 0
+    diagnostics: Diagnostics  # [N], a slot a channel
+    accuracy: float | None  # None: not evaluated in this round
+    loss: float | None
+    right: Array | None  # [E] bool, after a run's last round only
+    params: Params | None  # after rounds of which a snapshot was wanted
+    host_s: float | None  # this run's share of the time; None without a clock
+    device_s: float | None

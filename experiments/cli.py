@@ -11,7 +11,18 @@ from absl import app, flags, logging
 from dpsparfl_jax import config, options
 from dpsparfl_jax.errors import InputError
 
-BAD_INPUT = 2
+BAD_INPUT, INTERRUPTED = 2, 130
+_UNITS = {
+    "hz": "Hz",
+    "w": "W",
+    "dbm": "dBm",
+    "db": "dB",
+    "s": "s",
+    "j": "J",
+    "m": "m",
+    "mb": "MB",
+    "bits": "bit",
+}
 
 
 def define_config_flags(base: config.RunConfig) -> None:
@@ -29,14 +40,26 @@ def define_config_flags(base: config.RunConfig) -> None:
             define[type(field.default)](
                 f"{section}.{field.name}", None, _help(field, value)
             )
-    flags.DEFINE_integer("seed", None, f"seed of everything random (now: {base.seed})")
+    flags.DEFINE_integer(
+        "seed", None, f"seed of everything random (default: {base.seed})"
+    )
 
 
 def _help(field: dataclasses.Field[Any], value: Any) -> str:
-    rule = options.describe_rule(field)
+    unit = _UNITS.get(field.name.rpartition("_")[2] if "_" in field.name else "")
     source = field.metadata["paper"]
-    notes = [rule, f"now: {value!r}", f"paper: {source}" if source else "ours"]
+    notes = [
+        f"unit: {unit}" if unit else "",
+        options.describe_rule(field),
+        f"default: {value!r}",
+        f"paper: {source}" if source else "ours",
+    ]
     return f"{field.metadata['help']} ({'; '.join(note for note in notes if note)})"
+
+
+def is_set(name: str) -> bool:
+    """Whether the user gave this flag."""
+    return flags.FLAGS[name].value is not None
 
 
 def config_from_flags(base: config.RunConfig) -> config.RunConfig:
@@ -68,24 +91,47 @@ def check_output(flag: str, path: str) -> None:
         raise InputError(f"--{flag}={path} is a folder: name a file in it.")
 
 
-def run(main: Callable[[], None]) -> None:
-    """Runs a program: bad flags or input give one sentence and exit code 2."""
+def check_folder(flag: str, path: str) -> pathlib.Path:
+    """The folder, made if need be; refuses one that cannot be written."""
+    folder = pathlib.Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as reason:
+        raise InputError(
+            f"--{flag}={path} cannot be used as a folder ({reason.strerror})."
+        ) from None
+    return folder
+
+
+def run(main: Callable[..., int | None], *, positional: bool = False) -> None:
+    """Runs a program: bad flags or input give one sentence and exit code 2.
+
+    With `positional`, main gets the arguments that are no flags. What it returns is the
+    exit code. Ctrl-C ends with 130 and no traceback.
+    """
 
     def parse(argv: Sequence[str]) -> list[str]:
         try:
             left = flags.FLAGS(argv)
         except flags.Error as error:
             _refuse(str(error))
-        if len(left) > 1:
+        if len(left) > 1 and not positional:
             _refuse(f"unexpected argument {left[1]!r}: settings are --name=value.")
         return left
 
     def guarded(argv: Sequence[str]) -> None:
         logging.set_verbosity(logging.WARNING)
         try:
-            main()
+            code = main(list(argv[1:])) if positional else main()
         except InputError as error:
             _refuse(str(error))
+        except KeyboardInterrupt:
+            print("Interrupted.", file=sys.stderr)
+            code = INTERRUPTED
+        sys.exit(code)
 
     app.run(guarded, flags_parser=parse)
 

@@ -17,17 +17,13 @@ from tqdm import tqdm
 
 from dpsparfl_jax import config, planning, plotting, theory
 from dpsparfl_jax import schedule as schedule_lib
-from dpsparfl_jax.data import packing
-from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.privacy import start
 from dpsparfl_jax.schedule import Schedule
+from dpsparfl_jax.simulation import inputs
 from experiments import cli, presets
 
 cli.define_config_flags(config.RunConfig())
 flags.adopt_module_key_flags(cli)
-_PRESET = flags.DEFINE_string(
-    "preset", "paper_mnist", f"one of {', '.join(presets.PRESETS)}"
-)
+_PRESET = flags.DEFINE_string("preset", "paper_mnist", presets.HELP)
 _PLOT = flags.DEFINE_string("plot", "schedules.png", "file of the figure; empty: none")
 _WORLD = flags.DEFINE_string("plot_world", "", "file of a picture of the world")
 _OUT = flags.DEFINE_string("out", "", "folder for the schedules, one npz file each")
@@ -80,20 +76,11 @@ def main() -> None:
         if path:
             plotting.check_format(path)
     if _OUT.value:
-        try:
-            pathlib.Path(_OUT.value).mkdir(parents=True, exist_ok=True)
-        except OSError as reason:
-            raise InputError(
-                f"--out={_OUT.value} cannot be used as a folder ({reason.strerror})."
-            ) from None
-    preset = presets.get_preset(_PRESET.value)
-    settings = cli.config_from_flags(preset.settings)
-    sizes = np.array(preset.sizes)
-    num_parameters = presets.model_size(settings.model.name)
-    rate = packing.sampling_rate(settings.training.batch_size, sizes)
-    overflow = settings.privacy.overflow_probability
-    capacity = packing.batch_capacity(sizes, rate, overflow)
-    ledger, message = start.start_ledger(settings, sizes, capacity)
+        cli.check_folder("out", _OUT.value)
+    settings = cli.config_from_flags(presets.get_preset(_PRESET.value).settings)
+    known = inputs.outline(settings)
+    sizes, num_parameters = known.sizes, known.num_parameters
+    ledger, message = inputs.open_ledger(settings, known)
     print(message)
     planner = planning.Planner(settings, sizes, num_parameters, ledger)
     warning = planning.delay_warning(planner)

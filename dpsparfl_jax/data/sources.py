@@ -1,91 +1,99 @@
-"""Image sets from files, checked before use."""
+"""Image sets by name, from the first source that has them.
+
+With `dir`, only that folder is looked at: `<name>.npz`, then the four original idx
+files in `<dir>/<name>/`, then in `<dir>` itself. Without it:
+
+1. `glyphs` is drawn on the spot;
+2. `fashion_mnist` comes from Debian's package dataset-fashion-mnist if installed;
+3. everything else, and `fashion_mnist` otherwise, comes from TensorFlow Datasets.
+
+A real set that is not found is refused, never replaced by another.
+"""
 
 import pathlib
-import tokenize
-import zipfile
-import zlib
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from dpsparfl_jax.config import DataConfig
+from dpsparfl_jax.data import files, glyphs, partition, tfds_sets
+from dpsparfl_jax.data.files import LabelledSets, check_images, load_npz
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.types import ImageSet
 
-# What zipfile and NumPy's header parser raise on damaged files.
-_UNREADABLE = (
-    KeyError,
-    ValueError,
-    OSError,
-    EOFError,
-    NotImplementedError,
-    RuntimeError,
-    SyntaxError,
-    tokenize.TokenError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
-_ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
+__all__ = [
+    "ImageSet",
+    "LabelledSets",
+    "Loaded",
+    "check_images",
+    "describe",
+    "load",
+    "load_npz",
+]
+
+DEBIAN_FASHION_MNIST = pathlib.Path("/usr/share/datasets/fashion-mnist")
+# Image shape and classes of the sets that are known by name.
+KNOWN = {
+    "glyphs": ((28, 28, 1), 10),
+    "mnist": ((28, 28, 1), 10),
+    "fashion_mnist": ((28, 28, 1), 10),
+    "cifar10": ((32, 32, 3), 10),
+}
 
 
-class LabelledSets(NamedTuple):
-    """A training and a test set with the same classes."""
+class Loaded(NamedTuple):
+    """An image set and, in words, where it came from."""
 
-    train: ImageSet
-    test: ImageSet
-    num_classes: int
+    sets: LabelledSets
+    source: str
 
 
-def load_npz(name: str, directory: str | pathlib.Path) -> LabelledSets:
-    """Reads `<directory>/<name>.npz` with train/test images and labels."""
-    path = pathlib.Path(directory) / f"{name}.npz"
-    if not path.is_file():
+def load(settings: DataConfig) -> Loaded:
+    """The named set from the first source that has it."""
+    if not settings.name:
+        raise InputError(f"--data.name is empty: use one of {', '.join(KNOWN)}.")
+    loaded = _find(settings)
+    if settings.name not in KNOWN:
+        return loaded
+    shape, classes = KNOWN[settings.name]
+    got = loaded.sets.train.images.shape[1:]
+    if got != shape or loaded.sets.num_classes > classes:
         raise InputError(
-            f"no file {path}: point --data.dir at a folder that holds {name}.npz."
+            f"{loaded.source} has images of shape {list(got)} in "
+            f"{loaded.sets.num_classes} classes, but {settings.name} has {list(shape)} "
+            f"in {classes}: give it another name."
         )
-    try:
-        with zipfile.ZipFile(path) as archive:
-            arrays = [_read_member(archive, f"{key}.npy") for key in _ARRAYS]
-    except _UNREADABLE as error:
+    return loaded._replace(sets=loaded.sets._replace(num_classes=classes))
+
+
+def _find(settings: DataConfig) -> Loaded:
+    name = settings.name
+    if settings.dir:
+        return Loaded(*files.load_folder(name, settings.dir))
+    if name == "glyphs":
+        return _draw(settings)
+    if name == "fashion_mnist" and files.has_idx(DEBIAN_FASHION_MNIST):
+        sets = files.load_idx(name, DEBIAN_FASHION_MNIST)
+        return Loaded(sets, f"the idx files in {DEBIAN_FASHION_MNIST}")
+    directory = tfds_sets.folder(settings.tfds_dir)
+    if name not in KNOWN and not tfds_sets.is_known(name, directory):
         raise InputError(
-            f"{path} is not readable as an npz of {', '.join(_ARRAYS)} ({error})."
-        ) from error
-    train = check_images(arrays[0], arrays[1], name=f"{name} train")
-    test = check_images(arrays[2], arrays[3], name=f"{name} test")
-    if train.images.shape[1:] != test.images.shape[1:]:
-        raise InputError(f"{path} has train and test images of different shapes.")
-    classes = int(max(train.labels.max(), test.labels.max())) + 1
-    return LabelledSets(train, test, classes)
-
-
-def _read_member(archive: zipfile.ZipFile, name: str) -> NDArray[np.generic]:
-    with archive.open(name) as member:
-        return np.lib.format.read_array(member, allow_pickle=False)
-
-
-def check_images(
-    images: NDArray[np.generic], labels: NDArray[np.generic], name: str = "the data"
-) -> ImageSet:
-    """An ImageSet of uint8 pixels [n, h, w, c] and labels [n], or a clear refusal.
-
-    Pixels must be bytes: they are stored once on the device and normalised on the fly,
-    and a byte cannot be nan.
-    """
-    images, labels = np.asarray(images), np.asarray(labels)
-    if images.dtype != np.uint8:
-        raise InputError(
-            f"{name}: images must be uint8 in 0..255, not {images.dtype}: convert them."
+            f"unknown image set {name!r}: use {', '.join(KNOWN)} or a set of "
+            f"TensorFlow Datasets, or point --data.dir at a folder with {name}.npz."
         )
-    if images.ndim != 4 or 0 in images.shape:
-        raise InputError(
-            f"{name}: images must have shape [n, height, width, channels], not "
-            f"{list(images.shape)}."
-        )
-    if not np.issubdtype(labels.dtype, np.integer) or labels.shape != images.shape[:1]:
-        raise InputError(
-            f"{name}: labels must be {images.shape[0]} integers, not "
-            f"{labels.dtype} of shape {list(labels.shape)}."
-        )
-    if labels.min() < 0:
-        raise InputError(f"{name}: labels must not be negative.")
-    return ImageSet(images, labels.astype(np.int32))
+    return Loaded(*tfds_sets.load_tfds(name, directory))
+
+
+def _draw(settings: DataConfig) -> Loaded:
+    """Glyphs, at least as many as the clients own."""
+    train = max(glyphs.TRAIN, int(partition.client_sizes(settings).sum()))
+    test = max(glyphs.TEST, settings.num_clients * settings.test_examples)
+    sets = glyphs.glyphs(settings.glyphs_seed, train, test)
+    return Loaded(sets, f"glyphs drawn with seed {settings.glyphs_seed}")
+
+
+def describe(settings: DataConfig) -> tuple[tuple[int, int, int], int]:
+    """Image shape and number of classes, without reading a set known by name."""
+    if settings.name in KNOWN:
+        return KNOWN[settings.name]
+    sets = load(settings).sets
+    height, width, channels = sets.train.images.shape[1:]
+    return (height, width, channels), sets.num_classes

@@ -46,9 +46,12 @@ def server_step(params: Params, sums: RunSums) -> Params:
 
     Paper: section II, aggregation.  A run with no update keeps its parameters.
     """
-    safe = jnp.where(sums.weights > 0, sums.weights, np.float32(1))
+    arrived = sums.weights > 0
+    safe = jnp.where(arrived, sums.weights, np.float32(1))
 
     def one_leaf(leaf: jax.Array, total: jax.Array) -> jax.Array:
-        return leaf + total / safe.reshape(-1, *[1] * (total.ndim - 1))
+        shape = (-1, *[1] * (total.ndim - 1))
+        moved = leaf + total / safe.reshape(shape)
+        return jnp.where(arrived.reshape(shape), moved, leaf)  # to the bit
 
     return jax.tree.map(one_leaf, params, sums.updates)

@@ -16,9 +16,9 @@ from dpsparfl_jax.training.local import (
     check_pixel_statistics,
     normalise,
 )
-from dpsparfl_jax.types import Evaluation, ImageSet, Params
+from dpsparfl_jax.types import EvalRows, Evaluation, ImageSet, Params
 
-Evaluate = Callable[[Params, ImageSet], Evaluation]
+Evaluate = Callable[[Params, ImageSet, EvalRows], Evaluation]
 
 
 def make_evaluate(
@@ -30,39 +30,55 @@ def make_evaluate(
     batch_size: int = 250,
     execution: str = "auto",
 ) -> Evaluate:
-    """Compiled `(params [R, ...], test set) -> Evaluation [R]`."""
+    """Compiled `(params [R, ...], test set, test rows) -> Evaluation [R]`.
+
+    Runs that are not wanted cost nothing where runs go one by one (`map`).
+    """
     if batch_size < 1:
         raise InputError("the evaluation batch size must be at least 1.")
     check_pixel_statistics(pixel_mean, pixel_std, image_shape[-1])
     forward = _forward(model, image_shape)
     execution = cohort.resolve_execution(execution, jax.default_backend())
 
-    def one_run(params: Params, data: ImageSet) -> Evaluation:
-        total = data.labels.shape[0]
+    def one_run(params: Params, data: ImageSet, chosen: jax.Array) -> Evaluation:
+        total = chosen.shape[0]
         starts = jnp.arange(0, total, batch_size)
 
         def one_batch(start: jax.Array) -> tuple[jax.Array, jax.Array]:
-            rows = start + jnp.arange(batch_size)
-            real = rows < total
-            rows = jnp.minimum(rows, total - 1)
+            places = start + jnp.arange(batch_size)
+            real = places < total
+            rows = chosen[jnp.minimum(places, total - 1)]
             labels = data.labels[rows]
             images = normalise(data.images[rows], pixel_mean, pixel_std)
             logits = forward(params, images)
             right = real & (jnp.argmax(logits, axis=-1).astype(labels.dtype) == labels)
             losses = jnp.where(real, example_losses(logits, labels), np.float32(0))
-            return jnp.sum(right, dtype=jnp.int32), jnp.sum(losses)
+            return right, jnp.sum(losses)
 
         right, loss = jax.lax.map(one_batch, starts)
         return Evaluation(
             jnp.sum(right, dtype=jnp.int32).astype(jnp.float32) / np.float32(total),
             jnp.sum(loss) / np.float32(total),
+            right.reshape(-1)[:total],
         )
 
-    def evaluate(params: Params, data: ImageSet) -> Evaluation:
+    def evaluate(params: Params, data: ImageSet, test: EvalRows) -> Evaluation:
         check_images(data, image_shape)
+
+        def if_wanted(
+            inputs: tuple[Params, jax.Array, jax.Array],
+        ) -> Evaluation:
+            one, rows, wanted = inputs
+            shapes = jax.eval_shape(one_run, one, data, rows)
+            nothing = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+            return jax.lax.cond(
+                wanted, lambda: one_run(one, data, rows), lambda: nothing
+            )
+
+        each = (params, test.rows, test.wanted)
         if execution == "map":
-            return jax.lax.map(lambda one: one_run(one, data), params)
-        return jax.vmap(one_run, in_axes=(0, None))(params, data)
+            return jax.lax.map(if_wanted, each)
+        return jax.vmap(if_wanted)(each)
 
     return jax.jit(evaluate)
 

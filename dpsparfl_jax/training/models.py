@@ -8,6 +8,7 @@ example at a time (no batch statistics). To add one:
         return Mine(num_classes)
 """
 
+import math
 from collections.abc import Callable
 
 import flax.linen as nn
@@ -54,6 +55,14 @@ def init_params(
     """Fresh parameters for images of this shape (H, W, C)."""
     images = jnp.zeros((1, *image_shape), jnp.float32)
     return jax.jit(model.init)(key, images)["params"]
+
+
+def count_parameters(name: str, num_classes: int, image_shape: tuple[int, ...]) -> int:
+    """Parameters of a registered model for images of this shape; makes none."""
+    images = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
+    model = make_model(name, num_classes)
+    shapes = jax.eval_shape(model.init, jax.random.key(0), images)["params"]
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
 
 
 def max_pool_2x2(x: jax.Array) -> jax.Array:

@@ -1,0 +1,233 @@
+"""Which client owns which images: at random, by class, in groups or from a file.
+
+Every random choice comes from the stream `partition` of the seed: clients' class
+weights, training lists and test lists each from their own part of it, so that training
+lists do not depend on how clients are tested.
+"""
+
+import enum
+import json
+import pathlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsparfl_jax import rng
+from dpsparfl_jax.config import DataConfig
+from dpsparfl_jax.data.files import LabelledSets
+from dpsparfl_jax.errors import InputError
+
+Indices = NDArray[np.int64]
+_NO_MASS = 1e-12  # class weights below this in all are as good as none
+
+
+class Partition(NamedTuple):
+    """Image numbers of each client."""
+
+    train: tuple[Indices, ...]
+    test: tuple[Indices, ...]
+
+
+class _Part(enum.IntEnum):
+    """What a stream of the partition is for."""
+
+    WEIGHTS = 0
+    TRAIN = 1
+    TEST = 2
+
+
+def client_sizes(settings: DataConfig) -> Indices:
+    """Training images of each client, known without the data."""
+    if settings.partition == "imbalanced":
+        groups = _group_sizes(settings)
+        return np.repeat(groups, settings.num_clients // groups.size)
+    if settings.partition == "file":
+        lists = _read_file(settings)["train"]
+        return np.array([len(client) for client in lists], np.int64)
+    return np.full(settings.num_clients, settings.train_examples, np.int64)
+
+
+def _group_sizes(settings: DataConfig) -> Indices:
+    parts = [part.strip() for part in settings.group_sizes.split(",")]
+    if not all(part.isascii() and part.isdigit() and int(part) > 0 for part in parts):
+        raise InputError(
+            "group_sizes must be whole positive numbers with commas between them, as "
+            f"in 300,600, but is {settings.group_sizes!r}."
+        )
+    if settings.num_clients % len(parts):
+        raise InputError(
+            f"num_clients must be a multiple of the {len(parts)} groups of "
+            f"group_sizes, but is {settings.num_clients}."
+        )
+    return np.array([int(part) for part in parts], np.int64)
+
+
+def deal(settings: DataConfig, sets: LabelledSets, seed: int) -> Partition:
+    """Deals the images to the clients; no image has two owners.
+
+    iid and imbalanced deal at random. dirichlet draws class weights p ~ Dir(alpha) for
+    every client, and the classes of its images by p; where a class has run out, the
+    rest are drawn by p over the classes that are left. Test images follow the same p.
+    Clients are served in random order, for the last ones get what is left. With file,
+    clients without test lists are tested on equal random parts.
+    """
+    sizes = client_sizes(settings)
+    tested = np.full(settings.num_clients, settings.test_examples, np.int64)
+    if settings.partition == "file":
+        return _from_file(settings, sets, tested, seed)
+    _check_total(sizes, sets.train.labels, "training")
+    _check_total(tested, sets.test.labels, "test")
+    train_stream, test_stream = _stream(seed, _Part.TRAIN), _stream(seed, _Part.TEST)
+    if settings.partition == "dirichlet":
+        weights = _stream(seed, _Part.WEIGHTS).dirichlet(
+            np.full(sets.num_classes, settings.dirichlet_alpha), settings.num_clients
+        )
+        return Partition(
+            _deal_by_class(sets.train.labels, weights, sizes, train_stream),
+            _deal_by_class(sets.test.labels, weights, tested, test_stream),
+        )
+    return Partition(
+        _deal_at_random(len(sets.train.labels), sizes, train_stream),
+        _deal_at_random(len(sets.test.labels), tested, test_stream),
+    )
+
+
+def _stream(seed: int, part: _Part) -> np.random.Generator:
+    return rng.host_stream(seed, "partition", part)
+
+
+def _check_total(sizes: Indices, labels: NDArray[Any], kind: str) -> None:
+    if sizes.sum() > len(labels):
+        raise InputError(
+            f"{len(sizes)} clients ask for {sizes.sum()} {kind} images, but the set "
+            f"has {len(labels)}: lower num_clients or the images of a client."
+        )
+
+
+def _deal_at_random(
+    count: int, sizes: Indices, stream: np.random.Generator
+) -> tuple[Indices, ...]:
+    dealt = stream.permutation(count)[: sizes.sum()].astype(np.int64)
+    return tuple(np.split(dealt, np.cumsum(sizes)[:-1]))
+
+
+def _deal_by_class(
+    labels: NDArray[Any],
+    weights: NDArray[np.float64],
+    sizes: Indices,
+    stream: np.random.Generator,
+) -> tuple[Indices, ...]:
+    """Disjoint lists whose classes follow each client's weights [U, classes]."""
+    piles = [
+        stream.permutation(np.flatnonzero(labels == c)).astype(np.int64)
+        for c in range(weights.shape[1])
+    ]
+    left = np.array([pile.size for pile in piles])
+    dealt: list[Indices] = [np.zeros(0, np.int64)] * len(sizes)
+    for client in stream.permutation(len(sizes)):
+        counts = _draw_classes(weights[client], int(sizes[client]), left, stream)
+        rest = left - counts
+        dealt[client] = np.concatenate(
+            [pile[a:b] for pile, a, b in zip(piles, rest, left, strict=True)]
+        )
+        left = rest
+    return tuple(dealt)
+
+
+def _draw_classes(
+    weights: NDArray[np.float64],
+    size: int,
+    left: NDArray[np.int64],
+    stream: np.random.Generator,
+) -> NDArray[np.int64]:
+    """How many images of each class, `size` in all and at most what is left."""
+    counts = np.zeros_like(left)
+    while missing := size - int(counts.sum()):
+        has_some = left > counts
+        chance = np.where(has_some, weights, 0.0)
+        if chance.sum() < _NO_MASS:
+            chance = has_some.astype(np.float64)
+        drawn = stream.multinomial(missing, chance / chance.sum())
+        counts = np.minimum(counts + drawn, left)
+    return counts
+
+
+def _read_file(settings: DataConfig) -> dict[str, list[list[int]]]:
+    """The lists of a partition file, one for each client, of whole numbers."""
+    path = pathlib.Path(settings.partition_file).expanduser()
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(
+            f"the partition file {path} is not readable as JSON ({error})."
+        ) from error
+    if not isinstance(content, dict) or not {"train"} <= set(content) <= set(
+        Partition._fields
+    ):
+        raise InputError(
+            f'{path} must be {{"train": [[image numbers of client 0], ...], "test": '
+            "[...]}; test may be left out."
+        )
+    for kind, lists in content.items():
+        _check_lists(lists, f"{kind} of {path}", settings.num_clients)
+    return content
+
+
+def _check_lists(lists: Any, place: str, num_clients: int) -> None:
+    if not isinstance(lists, list) or len(lists) != num_clients:
+        count = len(lists) if isinstance(lists, list) else "no"
+        raise InputError(
+            f"{place} has {count} lists, but num_clients is {num_clients}: make them "
+            "equal."
+        )
+    for number, client in enumerate(lists):
+        if not isinstance(client, list) or not client:
+            raise InputError(f"{place}: client {number} needs a list of image numbers.")
+        if not all(type(image) is int for image in client):
+            raise InputError(
+                f"{place}: client {number} lists something that is no whole number."
+            )
+
+
+def _from_file(
+    settings: DataConfig, sets: LabelledSets, tested: Indices, seed: int
+) -> Partition:
+    lists = _read_file(settings)
+    place = settings.partition_file
+    train = _owned(lists["train"], len(sets.train.labels), f"train of {place}")
+    if "test" in lists:
+        test = _owned(lists["test"], len(sets.test.labels), f"test of {place}")
+    else:
+        _check_total(tested, sets.test.labels, "test")
+        count = len(sets.test.labels)
+        test = _deal_at_random(count, tested, _stream(seed, _Part.TEST))
+    return Partition(train, test)
+
+
+def _owned(lists: list[list[int]], count: int, place: str) -> tuple[Indices, ...]:
+    """Lists as arrays, in range and without an image twice."""
+    seen: set[int] = set()
+    for number, client in enumerate(lists):
+        if min(client) < 0 or max(client) >= count:
+            raise InputError(
+                f"{place}: client {number} lists images {min(client)} to "
+                f"{max(client)}, but the set has 0 to {count - 1}."
+            )
+        if len(set(client)) < len(client) or seen & set(client):
+            raise InputError(
+                f"{place}: client {number} lists an image that is taken: each image "
+                "belongs to one client, once."
+            )
+        seen |= set(client)
+    return tuple(np.array(client, np.int64) for client in lists)
+
+
+def label_counts(
+    labels: NDArray[Any], owned: Sequence[NDArray[Any]], num_classes: int
+) -> NDArray[np.int64]:
+    """How many images of each class each client owns: [U, classes]."""
+    return np.stack(
+        [np.bincount(labels[client], minlength=num_classes) for client in owned]
+    ).astype(np.int64)

@@ -1,0 +1,1 @@
+"""Runs that are recorded while they train, checkpointed, and resumed."""

@@ -1,0 +1,150 @@
+"""Many recorded runs: which are finished, which train together, which failed."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from dpsparfl_jax import config, records
+from dpsparfl_jax.data import sources
+from dpsparfl_jax.errors import InputError, StorageError
+from dpsparfl_jax.recording.recorder import Hooks, Point, Recording, train_recorded
+from dpsparfl_jax.simulation import grouping, inputs
+
+
+class Outcome(NamedTuple):
+    """What became of the points, by name."""
+
+    finished: list[str]
+    skipped: list[str]  # were finished before
+    failed: dict[str, str]  # why
+    stopped: list[str]  # unfinished because the user asked to stop
+
+
+def is_finished(point: Point, *, resume: bool) -> bool:
+    """Whether the point is finished; refuses a folder that is not this point's."""
+    folder = point.folder
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file: choose another --out.")
+    if (folder.parent / records.MANIFEST).is_file():
+        raise InputError(f"{folder.parent} holds another run: choose another --out.")
+    if not (folder / records.MANIFEST).is_file():
+        _refuse_other_files(point)
+        return False
+    there = records.read_manifest(folder)["config"]
+    found = config.differences(
+        _results_only(there), _results_only(config.as_dict(point.settings))
+    )
+    if found:
+        raise InputError(
+            f"{folder} holds another run ({'; '.join(found)}): choose another --out."
+        )
+    done = (folder / records.DONE).is_file()
+    if not done and not resume:
+        raise InputError(
+            f"{folder} holds an unfinished run: add --resume to go on, or choose "
+            "another --out."
+        )
+    return done
+
+
+def _refuse_other_files(point: Point) -> None:
+    """A run killed before its manifest was there leaves these; all else is not ours."""
+    ours = (records.LOCK, records.SCHEDULE)
+    for file in sorted(point.folder.iterdir()) if point.folder.is_dir() else []:
+        if file.name not in ours and not file.name.endswith(".part"):
+            raise InputError(
+                f"{point.folder} holds other files ({file.name}): choose another --out."
+            )
+
+
+def _results_only(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings without those that move no result: speed, and where images lie."""
+    data = {k: v for k, v in settings["data"].items() if k not in ("dir", "tfds_dir")}
+    return {**settings, "data": data, "perf": {}}
+
+
+def run_points(points: Sequence[Point], hooks: Hooks, *, resume: bool) -> Outcome:
+    """Trains and records all points; one that fails does not stop the others."""
+    outcome = Outcome([], [], {}, [])
+    todo, outlines = [], []
+    for point in points:
+        if is_finished(point, resume=resume):
+            outcome.skipped.append(point.name)
+            continue
+        try:
+            outlines.append(inputs.outline(point.settings))
+            todo.append(point)
+        except InputError as reason:
+            outcome.failed[point.name] = str(reason)
+    loaded: dict[Any, sources.Loaded] = {}
+    for numbers in grouping.group_runs([point.settings for point in todo], outlines):
+        group = [todo[number] for number in numbers]
+        if hooks.stop():
+            outcome.stopped.extend(point.name for point in group)
+            continue
+        key = group[0].settings.data.image_set
+        try:
+            if key not in loaded:  # the set before it is let go
+                loaded = {key: sources.load(group[0].settings.data)}
+                hooks.say(f"Images: {loaded[key].source}.")
+        except InputError as reason:
+            outcome.failed.update({point.name: str(reason) for point in group})
+            continue
+        _run_group(group, loaded[key], hooks, outcome)
+    return outcome
+
+
+def _run_group(
+    group: Sequence[Point], loaded: sources.Loaded, hooks: Hooks, outcome: Outcome
+) -> None:
+    """Runs that share a program; if it fails as a whole, one by one."""
+    recordings: list[Recording] = []
+    broken = ""
+    try:
+        for point in group:
+            try:
+                recordings.append(Recording(point, loaded, hooks))
+            except StorageError:
+                raise
+            except InputError as reason:
+                outcome.failed[point.name] = str(reason)
+        if recordings:
+            _announce(recordings, hooks)
+            train_recorded(recordings, hooks)
+    except InputError:
+        raise
+    except Exception as reason:  # too little memory, say
+        first = (str(reason).strip().splitlines() or ["no message"])[0]
+        broken = f"{type(reason).__name__}: {first}"
+    finally:
+        for recording in recordings:
+            recording.close()
+    left = [r.point for r in recordings if not r.is_done]
+    outcome.finished.extend(r.point.name for r in recordings if r.is_done)
+    if not broken:
+        outcome.stopped.extend(point.name for point in left)
+    elif len(recordings) == 1:
+        outcome.failed.update({point.name: broken for point in left})
+    else:
+        hooks.say(f"{len(left)} runs failed together ({broken}): one by one now.")
+        for point in left:
+            _run_group([point], loaded, hooks, outcome)
+
+
+def _announce(recordings: Sequence[Recording], hooks: Hooks) -> None:
+    first = recordings[0]
+    plan = first.run.plan
+    hooks.say(plan.affordability)
+    if len(recordings) > 1:
+        hooks.say(
+            f"(So {first.point.name}; the manifests of the {len(recordings) - 1} "
+            "others say what theirs afford.)"
+        )
+    for warning in {r.run.plan.warning for r in recordings if r.run.plan.warning}:
+        hooks.say(warning)
+    rounds = sum(r.run.plan.schedule.num_rounds for r in recordings)
+    seconds = sum(r.planning_s for r in recordings)
+    hooks.say(
+        f"Planned {rounds} rounds of {len(recordings)} run(s) in {seconds:.1f} s: "
+        f"{plan.outline.num_parameters:,} parameters, "
+        f"{len(plan.outline.sizes)} clients."
+    )

@@ -1,0 +1,203 @@
+"""Runs on their way into their folders: recorded, checkpointed, resumed.
+
+The order of writing makes every moment a good one to be killed: rows come before the
+checkpoint that is behind them, the table of clients before the last checkpoint, DONE
+after everything. A resumed run goes on from its newest good checkpoint and writes the
+rows after it again, the same to the bit.
+"""
+
+import importlib.metadata
+import pathlib
+import platform
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from tqdm import tqdm
+
+from dpsparfl_jax import config, records
+from dpsparfl_jax import schedule as schedule_lib
+from dpsparfl_jax.config import RunConfig
+from dpsparfl_jax.data.sources import Loaded
+from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.privacy.clip_norm import ClipNorm
+from dpsparfl_jax.recording.checkpoint import Checkpoints
+from dpsparfl_jax.records import rows
+from dpsparfl_jax.records.events import EventLog
+from dpsparfl_jax.schedule import Schedule
+from dpsparfl_jax.simulation import inputs
+from dpsparfl_jax.simulation.batch import Batch, Clock, client_table
+from dpsparfl_jax.types import Params, RoundOutput
+
+_PACKAGES = ("dpsparfl_jax", "jax", "jaxlib", "flax", "optax", "numpy", "scipy")
+
+
+class Point(NamedTuple):
+    """A run that is to be recorded."""
+
+    name: str
+    settings: RunConfig
+    folder: pathlib.Path
+
+
+class Hooks(NamedTuple):
+    """What the caller lends: the library reads no clock and prints nothing."""
+
+    clock: Clock  # seconds since 1970
+    say: Callable[[str], None]
+    stop: Callable[[], bool] = lambda: False
+
+
+class Recording:
+    """One run and its folder; `close` it whatever happens."""
+
+    def __init__(self, point: Point, loaded: Loaded, hooks: Hooks) -> None:
+        """Takes hold of the folder and plans the run, or reads the plan it has."""
+        self.point, self._hooks = point, hooks
+        self.is_done = False
+        self.first_round = 0
+        self._events: EventLog | None = None
+        self._checkpoints: Checkpoints | None = None
+        self._folder = records.RunFolder(point.folder)
+        try:
+            began = hooks.clock()
+            known = self._known_schedule()
+            plan = inputs.plan_run(point.settings, known)
+            self.planning_s = hooks.clock() - began
+            self.run = inputs.with_data(point.settings, plan, loaded)
+            self._table = rows.RoundRows(plan.schedule)
+        except BaseException:
+            self._folder.close()
+            raise
+
+    def _known_schedule(self) -> Schedule | None:
+        if not (self.point.folder / records.MANIFEST).is_file():
+            return None
+        try:
+            return schedule_lib.load(self.point.folder / records.SCHEDULE)
+        except InputError as reason:
+            self._hooks.say(f"{self.point.name}: {reason} It is planned anew.")
+            return None
+
+    def begin(self, clip: ClipNorm, initial: Params) -> Params:
+        """Opens all files; returns the parameters to go on from."""
+        if not (self.point.folder / records.MANIFEST).is_file():
+            self._folder.start(self._manifest(clip), self.run.plan.schedule)
+        self._checkpoints = Checkpoints(self.point.folder)
+        most = len(records.read_rounds(self.point.folder))
+        restored = self._checkpoints.restore(initial, most)
+        self.first_round = restored.rounds
+        for complaint in restored.complaints:
+            where = f"round {restored.rounds}" if restored.rounds else "the start"
+            self._hooks.say(f"{self.point.name}: {complaint}; going on from {where}.")
+        self._checkpoints.forget_after(restored.rounds)
+        self._folder.open_rounds(restored.rounds)
+        total = self.run.plan.schedule.num_rounds
+        if restored.rounds == total:
+            self._finish()
+        elif restored.rounds:
+            self._hooks.say(
+                f"{self.point.name}: going on after round {restored.rounds} of {total}."
+            )
+        if self.point.settings.perf.tensorboard and not self.is_done:
+            self._events = EventLog(self.point.folder, restored.rounds)
+        return initial if restored.params is None else restored.params
+
+    def _manifest(self, clip: ClipNorm) -> dict[str, Any]:
+        plan = self.run.plan
+        device = jax.devices()[0]
+        return {
+            "name": self.point.name,
+            "config": config.as_dict(self.point.settings),
+            "images": self.run.loaded.source,
+            "clip_norm": clip._asdict(),
+            "num_parameters": plan.outline.num_parameters,
+            "padded_batch": plan.outline.capacity,
+            "planned_rounds": plan.schedule.num_rounds,
+            "planned_end": plan.schedule.reason,
+            "budgets": plan.affordability,
+            "warning": plan.warning,
+            "versions": {
+                "python": platform.python_version(),
+                **{name: importlib.metadata.version(name) for name in _PACKAGES},
+            },
+            "device": {
+                "platform": device.platform,
+                "kind": device.device_kind,
+                "count": len(jax.devices()),
+            },
+        }
+
+    def add(self, output: RoundOutput) -> rows.Row:
+        """Writes down a round that has come back."""
+        assert self._checkpoints is not None
+        row = self._table.row(output)
+        self._folder.add_round(row)
+        if self._events:
+            self._events.add(row, self._hooks.clock())
+        if output.params is not None:
+            self._folder.sync()
+            if output.right is not None:
+                self._folder.write_clients(client_table(self.run, output.right))
+            self._checkpoints.save(row["round"], output.params)
+            if output.right is not None:
+                self._finish()
+        return row
+
+    def _finish(self) -> None:
+        schedule = self.run.plan.schedule
+        self._folder.finish(
+            {
+                "rounds": schedule.num_rounds,
+                "reason": schedule.reason,
+                "planning_s": self.planning_s,
+            }
+        )
+        self.is_done = True
+
+    def close(self) -> None:
+        """Closes files and lets the folder go."""
+        try:
+            if self._events:
+                self._events.close()
+            if self._checkpoints:
+                self._checkpoints.close()
+        finally:
+            self._folder.close()
+
+
+def train_recorded(recordings: Sequence[Recording], hooks: Hooks) -> None:
+    """Trains runs that share a program to their ends, or until asked to stop."""
+    batch = Batch([recording.run for recording in recordings])
+    params = [
+        recording.begin(clip, initial)
+        for recording, clip, initial in zip(
+            recordings, batch.clip_norms, batch.initial, strict=True
+        )
+    ]
+    clip = batch.clip_norms[0]
+    hooks.say(f"Clip norm {clip.value:.3g}: {clip.statement}.")
+    every = [each.point.settings.perf.checkpoint_every for each in recordings]
+    first = [recording.first_round for recording in recordings]
+    bar = tqdm(
+        desc=f"{len(recordings)} run{'s' * (len(recordings) > 1)}",
+        total=int(np.sum(batch.lengths)),
+        initial=sum(first),
+        unit="round",
+        disable=None,
+        leave=False,
+    )
+    with bar:
+        for outputs in batch.train(
+            params,
+            first,
+            snapshot_every=min((each for each in every if each), default=0),
+            stop=hooks.stop,
+            clock=hooks.clock,
+        ):
+            for output in outputs:
+                row = recordings[output.run].add(output)
+                if row["accuracy"] is not None:
+                    bar.set_postfix_str(f"accuracy {row['accuracy']:.3f}")
+            bar.update(len(outputs))

@@ -1,0 +1,35 @@
+"""A run as tables and files, and frames read back from them (host only)."""
+
+from dpsparfl_jax.records.folder import (
+    CLIENTS,
+    DONE,
+    LOCK,
+    MANIFEST,
+    ROUNDS,
+    SCHEDULE,
+    RecordedRun,
+    RunFolder,
+    find_runs,
+    load_run,
+    read_manifest,
+    read_rounds,
+    write_whole,
+    writing,
+)
+
+__all__ = [
+    "CLIENTS",
+    "DONE",
+    "LOCK",
+    "MANIFEST",
+    "ROUNDS",
+    "SCHEDULE",
+    "RecordedRun",
+    "RunFolder",
+    "find_runs",
+    "load_run",
+    "read_manifest",
+    "read_rounds",
+    "write_whole",
+    "writing",
+]

@@ -1,0 +1,233 @@
+"""One folder a run: what is written there, and frames read back from it.
+
+    manifest.json   settings, seed, versions, device: written first
+    schedule.npz    the whole plan
+    rounds.jsonl    one object a round, appended as rounds come back
+    checkpoints/    the server's model now and then, and at the end
+    clients.csv     one row a client, after the last round
+    DONE            written last: the run is complete
+
+Files that are written at once are written whole or not at all. A folder belongs to one
+process at a time.
+"""
+
+import contextlib
+import csv
+import dataclasses
+import fcntl
+import io
+import json
+import os
+import pathlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO, Any
+
+import pandas as pd
+
+from dpsparfl_jax import schedule as schedule_lib
+from dpsparfl_jax.errors import InputError, StorageError
+from dpsparfl_jax.records.rows import Row
+from dpsparfl_jax.schedule import Schedule
+
+MANIFEST, ROUNDS, CLIENTS = "manifest.json", "rounds.jsonl", "clients.csv"
+SCHEDULE, DONE, LOCK = "schedule.npz", "DONE", ".lock"
+
+
+@contextlib.contextmanager
+def writing(path: pathlib.Path) -> Iterator[None]:
+    """Turns a failure to write into a sentence."""
+    try:
+        yield
+    except OSError as reason:
+        raise StorageError(
+            f"cannot write {path} ({reason.strerror or reason}): make room or choose "
+            "another --out; what was written before is kept."
+        ) from None
+
+
+def write_whole(path: pathlib.Path, text: str) -> None:
+    """Writes a file so that no reader ever sees half of it."""
+    part = path.with_name(path.name + ".part")
+    with writing(path):
+        with open(part, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+
+
+class RunFolder:
+    """A run's folder while it is being written; `close` lets others have it."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        """Makes the folder and takes hold of it."""
+        self.path = path
+        with writing(path):
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock: IO[str] = open(path / LOCK, "w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise InputError(
+                f"another process is writing to {path}: wait for it, or choose another "
+                "--out."
+            ) from None
+        self._rounds: IO[str] | None = None
+
+    def start(self, manifest: dict[str, Any], schedule: Schedule) -> None:
+        """Writes what is known before training."""
+        target = self.path / SCHEDULE
+        with writing(target):
+            schedule_lib.save(schedule, target)
+        write_whole(self.path / MANIFEST, json.dumps(manifest, indent=1) + "\n")
+
+    def open_rounds(self, keep: int) -> list[Row]:
+        """Opens the table of rounds after its first `keep` rows, which it returns."""
+        kept = read_rounds(self.path)[:keep]
+        write_whole(self.path / ROUNDS, "".join(map(_line, kept)))
+        with writing(self.path / ROUNDS):
+            self._rounds = open(self.path / ROUNDS, "a", encoding="utf-8")
+        return kept
+
+    def add_round(self, row: Row) -> None:
+        """Appends one row; it outlives this process at once."""
+        assert self._rounds is not None
+        with writing(self.path / ROUNDS):
+            self._rounds.write(_line(row))
+            self._rounds.flush()
+
+    def sync(self) -> None:
+        """Makes sure that all rows outlive the machine."""
+        assert self._rounds is not None
+        with writing(self.path / ROUNDS):
+            os.fsync(self._rounds.fileno())
+
+    def write_clients(self, clients: Sequence[Row]) -> None:
+        """Writes the table of clients."""
+        text = io.StringIO()
+        table = csv.DictWriter(text, fieldnames=list(clients[0]), lineterminator="\n")
+        table.writeheader()
+        table.writerows(clients)
+        write_whole(self.path / CLIENTS, text.getvalue())
+
+    def finish(self, facts: dict[str, Any]) -> None:
+        """Writes DONE."""
+        write_whole(self.path / DONE, json.dumps(facts) + "\n")
+
+    def close(self) -> None:
+        """Closes files and lets the folder go."""
+        if self._rounds is not None:
+            with contextlib.suppress(OSError):
+                self._rounds.close()
+        self._lock.close()
+
+
+def _line(row: Row) -> str:
+    return json.dumps(row, allow_nan=False) + "\n"
+
+
+def read_rounds(path: pathlib.Path) -> list[Row]:
+    """Rows up to the first that is not whole or not in order."""
+    rows: list[Row] = []
+    try:
+        text = (path / ROUNDS).read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return rows
+    for line in text.splitlines(keepends=True):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            break
+        whole = line.endswith("\n") and isinstance(row, dict)
+        if not whole or row.get("round") != len(rows) + 1:
+            break
+        rows.append(row)
+    return rows
+
+
+def read_manifest(path: pathlib.Path) -> dict[str, Any]:
+    """The manifest of a run, or a clear refusal."""
+    try:
+        content = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        content["config"]["seed"]
+    except (OSError, ValueError, KeyError, TypeError) as reason:
+        raise InputError(
+            f"{path / MANIFEST} is no manifest of a run, or a damaged one ({reason})."
+        ) from None
+    return content
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordedRun:
+    """A run as its folder tells it; frames are empty where nothing is there yet."""
+
+    name: str
+    path: pathlib.Path
+    manifest: dict[str, Any]
+    rounds: pd.DataFrame
+    clients: pd.DataFrame
+    facts: dict[str, Any]  # what DONE says; empty while the run is unfinished
+
+    @property
+    def done(self) -> bool:
+        """Whether the run is complete."""
+        return bool(self.facts)
+
+    @property
+    def schedule(self) -> Schedule:
+        """The plan, read anew."""
+        return schedule_lib.load(self.path / SCHEDULE)
+
+
+def load_run(path: str | os.PathLike[str], name: str = "") -> RecordedRun:
+    """Reads one run's folder."""
+    folder = pathlib.Path(path)
+    return RecordedRun(
+        name or folder.name,
+        folder,
+        read_manifest(folder),
+        pd.DataFrame(read_rounds(folder)),
+        _read_clients(folder / CLIENTS),
+        _read_facts(folder / DONE),
+    )
+
+
+def _read_clients(path: pathlib.Path) -> pd.DataFrame:
+    if not path.is_file():
+        return pd.DataFrame()
+    try:
+        table = pd.read_csv(path)
+        table["epsilon_spent"]
+    except (OSError, ValueError, KeyError) as reason:
+        raise InputError(
+            f"{path} is no table of clients, or a damaged one ({reason})."
+        ) from None
+    return table
+
+
+def _read_facts(path: pathlib.Path) -> dict[str, Any]:
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        return {"rounds": facts["rounds"], **facts}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, KeyError, TypeError) as reason:
+        raise InputError(
+            f"{path} is damaged ({reason}): delete it and go on with --resume."
+        ) from None
+
+
+def find_runs(paths: Iterable[str | os.PathLike[str]]) -> list[RecordedRun]:
+    """All runs in these folders and below; names are what tells them apart."""
+    found: list[pathlib.Path] = []
+    for path in map(pathlib.Path, paths):
+        below = sorted(file.parent for file in path.rglob(MANIFEST))
+        if not below:
+            raise InputError(f"there is no recorded run in {path}.")
+        found += [folder for folder in below if folder.resolve() not in found]
+        found = [folder.resolve() for folder in found]
+    same = len({folder.name for folder in found}) < len(found)
+    root = os.path.commonpath(found)
+    names = [os.path.relpath(folder, root) if same else folder.name for folder in found]
+    return [load_run(folder, name) for folder, name in zip(found, names, strict=True)]

@@ -1,0 +1,1 @@
+"""Recorded runs as one page, pictures and tables (host only)."""

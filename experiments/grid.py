@@ -1,0 +1,117 @@
+"""Grids of settings: `schedule.tradeoff=1,10;seed=0,1,2` and the runs it means."""
+
+import dataclasses
+import itertools
+import urllib.parse
+from typing import Any, NamedTuple
+
+from dpsparfl_jax import config
+from dpsparfl_jax.errors import InputError
+
+
+class Axis(NamedTuple):
+    """One setting and the values it takes."""
+
+    name: str  # section.field, or seed
+    values: tuple[str, ...]
+
+
+class GridPoint(NamedTuple):
+    """One run of a grid; `problem` says why there is no such run."""
+
+    name: str
+    settings: config.RunConfig | None
+    problem: str = ""
+
+
+def parse(text: str) -> list[Axis]:
+    """The axes of a grid; refuses what is no setting, or is there twice."""
+    axes: list[Axis] = []
+    for part in filter(None, (part.strip() for part in text.split(";"))):
+        name, equals, listed = part.partition("=")
+        name = name.strip()
+        values = tuple(value.strip() for value in listed.split(","))
+        if not equals or not all(values):
+            raise InputError(
+                f"--grid: {part!r} is not of the form setting=value,value (several "
+                "settings are separated by semicolons)."
+            )
+        _field_type(name)
+        if name in (axis.name for axis in axes) or len(set(values)) < len(values):
+            raise InputError(f"--grid: {name} is given, or has a value, twice.")
+        axes.append(Axis(name, values))
+    return axes
+
+
+def _field_type(name: str) -> type:
+    section, _, field = name.partition(".")
+    if name == "seed":
+        return int
+    if section in config.SECTIONS:
+        for known in dataclasses.fields(getattr(config.RunConfig(), section)):
+            if known.name == field:
+                return type(known.default)
+    raise InputError(
+        f"--grid: unknown setting {name!r}: use section.field as in --help, or seed."
+    )
+
+
+def _typed(name: str, text: str) -> Any:
+    kind = _field_type(name)
+    if kind is bool:
+        words = {"true": True, "false": False, "1": True, "0": False}
+        if text.lower() in words:
+            return words[text.lower()]
+    else:
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    raise InputError(f"--grid: {text!r} is no {kind.__name__}, as {name} needs.")
+
+
+def change(settings: config.RunConfig, changes: dict[str, str]) -> config.RunConfig:
+    """The settings with some of them changed, all of a section at once."""
+    sections: dict[str, dict[str, Any]] = {}
+    for name, text in changes.items():
+        section, _, field = name.rpartition(".")
+        sections.setdefault(section, {})[field] = _typed(name, text)
+    top = sections.pop("", {})
+    for section, values in sections.items():
+        try:
+            top[section] = dataclasses.replace(getattr(settings, section), **values)
+        except InputError as error:
+            raise InputError(f"{section}.{error}") from None
+    return dataclasses.replace(settings, **top)
+
+
+def expand(base: config.RunConfig, axes: list[Axis]) -> list[GridPoint]:
+    """All combinations, the last axis fastest; names are fit for folders."""
+    fields = [axis.name.rpartition(".")[2] for axis in axes]
+    short = len(set(fields)) == len(fields)
+    labels = fields if short else [axis.name for axis in axes]
+    points = []
+    for values in itertools.product(*(axis.values for axis in axes)):
+        pairs = zip(labels, values, strict=True)
+        name = ",".join(f"{label}={_safe(value)}" for label, value in pairs)
+        try:
+            changes = {a.name: value for a, value in zip(axes, values, strict=True)}
+            points.append(GridPoint(name, change(base, changes)))
+        except InputError as problem:
+            points.append(GridPoint(name, None, str(problem)))
+    return points
+
+
+def _safe(value: str) -> str:
+    return urllib.parse.quote(value, safe="+-.")
+
+
+def shard(points: list[GridPoint], text: str) -> list[GridPoint]:
+    """Every n-th point from the i-th on, for `i/n`; all of them for an empty text."""
+    if not text:
+        return points
+    first, _, count = text.partition("/")
+    good = first.isdecimal() and count.isdecimal()
+    if not good or not 1 <= int(first) <= int(count):
+        raise InputError(f"--shard={text} is not of the form i/n with 1 <= i <= n.")
+    return points[int(first) - 1 :: int(count)]

@@ -1,0 +1,44 @@
+r"""Trains a run, or a few side by side, and records everything.
+
+    python -m experiments.run                               # quickstart, four policies
+    python -m experiments.run --preset=paper_fashion --data.dir=DIR --out=DIR2
+    python -m experiments.run --preset=quickstart --schedule.policy=random --resume
+
+Any setting can be changed by its flag; `--flagfile` reads them from a file.
+"""
+
+import pathlib
+
+from absl import flags
+
+from dpsparfl_jax import config
+from experiments import cli, grid, presets
+
+cli.define_config_flags(config.RunConfig())
+flags.adopt_module_key_flags(cli)
+_PRESET = flags.DEFINE_string("preset", "quickstart", presets.HELP)
+_OUT = flags.DEFINE_string("out", "", "folder of the records (default: runs/PRESET)")
+_RESUME = flags.DEFINE_bool("resume", False, "go on with unfinished runs in --out")
+
+
+def main() -> int:
+    """Trains what the flags say."""
+    preset = presets.get_preset(_PRESET.value)
+    settings = cli.config_from_flags(preset.settings)
+    out = cli.check_folder("out", _OUT.value or f"runs/{_PRESET.value}")
+    axes = [axis for axis in grid.parse(preset.grid) if not cli.is_set(axis.name)]
+    from experiments import running  # JAX takes seconds to load: flags are good by now
+
+    if not axes:
+        points = [running.Point(_PRESET.value, settings, out)]
+    else:
+        points = [
+            running.Point(point.name, point.settings, pathlib.Path(out, point.name))
+            for point in grid.expand(settings, axes)
+            if point.settings is not None
+        ]
+    return running.execute(points, out=out, resume=_RESUME.value)
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,65 @@
+r"""Trains a grid of runs, as many as possible in one compiled program.
+
+    python -m experiments.sweep --preset=quickstart --out=DIR \
+        --grid='schedule.tradeoff=1,10,50,100;privacy.epsilon_hi=5,10;seed=0,1,2'
+
+Every combination has a folder in DIR. The same command again goes on: finished runs are
+skipped, unfinished ones resumed, failed ones tried again. `--shard=2/4` takes the
+second of four parts, for several machines that share DIR.
+"""
+
+import pathlib
+import sys
+
+from absl import flags
+
+from dpsparfl_jax import config
+from dpsparfl_jax.errors import InputError
+from experiments import cli, grid, presets
+
+cli.define_config_flags(config.RunConfig())
+flags.adopt_module_key_flags(cli)
+_PRESET = flags.DEFINE_string("preset", "quickstart", presets.HELP)
+_GRID = flags.DEFINE_string(
+    "grid", "", "settings and their values: 'a.b=1,2;seed=0,1' (default: the preset's)"
+)
+_OUT = flags.DEFINE_string("out", "", "folder of the records; needed")
+_SHARD = flags.DEFINE_string("shard", "", "i/n: only every n-th run, from the i-th on")
+
+
+def main() -> int:
+    """Trains the grid."""
+    if not _OUT.value:
+        raise InputError("name a folder for the records: --out=DIR.")
+    preset = presets.get_preset(_PRESET.value)
+    base = cli.config_from_flags(preset.settings)
+    axes = grid.parse(_GRID.value or preset.grid)
+    if not axes:
+        raise InputError("there is no grid: give --grid='setting=value,value;...'.")
+    for axis in axes:
+        if cli.is_set(axis.name):
+            raise InputError(f"{axis.name} is both a flag and an axis of the grid.")
+    points = grid.shard(grid.expand(base, axes), _SHARD.value)
+    bad = [point for point in points if point.settings is None]
+    if len(bad) == len(points):
+        reason = bad[0].problem if bad else "this shard is empty"
+        raise InputError(f"no run of the grid is possible: {reason}")
+    out = cli.check_folder("out", _OUT.value)
+    from experiments import running  # JAX takes seconds to load: flags are good by now
+
+    code = running.execute(
+        [
+            running.Point(point.name, point.settings, pathlib.Path(out, point.name))
+            for point in points
+            if point.settings is not None
+        ],
+        out=out,
+        resume=True,
+    )
+    for point in bad:
+        print(f"FAILED {point.name}: {point.problem}", file=sys.stderr)
+    return code or int(bool(bad))
+
+
+if __name__ == "__main__":
+    cli.run(main)

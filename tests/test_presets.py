@@ -1,0 +1,122 @@
+"""Do presets hold what they promise, and do grids mean the right runs?"""
+
+import dataclasses
+
+import pytest
+
+from dpsparfl_jax.config import RunConfig
+from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.simulation import inputs
+from experiments import grid, presets
+
+PAPER = {name for name in presets.PRESETS if name.startswith("paper_")}
+
+
+@pytest.mark.parametrize("name", presets.PRESETS)
+def test_every_preset_has_known_shapes_and_a_good_grid(name):
+    preset = presets.get_preset(name)
+    known = inputs.outline(preset.settings)
+    assert known.num_parameters > 0
+    assert len(known.sizes) == preset.settings.data.num_clients
+    points = grid.expand(preset.settings, grid.parse(preset.grid))
+    assert all(point.settings is not None for point in points)
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_paper_presets_have_the_values_of_its_setup_section(name):
+    settings = presets.PRESETS[name].settings
+    noise, model, size = {
+        "mnist": (0.6, "mnist_cnn", 1_663_370),
+        "fashion_mnist": (0.5, "mnist_cnn", 1_663_370),
+        "cifar10": (0.4, "cifar_cnn", 930_826),
+    }[settings.data.name]
+    assert settings.privacy.noise_multiplier == noise
+    assert settings.model.name == model
+    assert inputs.outline(settings).num_parameters == size
+    assert settings.data.num_clients == 20
+    assert settings.data.test_examples == 500
+    assert settings.data.train_examples == 1000
+    assert settings.data.dirichlet_alpha == 0.2
+    assert settings.training.learning_rate == 0.002
+    assert settings.training.local_steps == 60
+    assert settings.privacy.delta == 1e-3
+    assert (settings.privacy.epsilon_lo, settings.privacy.epsilon_hi) == (2, 10)
+    assert settings.schedule.tradeoff == 50
+    radio = settings.wireless
+    assert (radio.num_channels, radio.area_m, radio.bandwidth_hz) == (5, 100, 15e3)
+    assert (radio.ap_power_dbm, radio.max_power_dbm, radio.noise_dbm) == (23, 30, -107)
+    assert radio.cpu_high_hz == 2.4e9
+
+
+def test_there_is_a_preset_for_every_figure():
+    figures = {name.split("_")[1] for name in PAPER if "fig" in name.split("_")[1]}
+    assert figures >= {"fig2", "fig3", "fig4", "fig5", "fig7", "fig8"}
+    imbalanced = inputs.outline(presets.PRESETS["paper_fig8"].settings).sizes
+    assert sorted(set(imbalanced.tolist())) == [300, 600, 1800, 2100]
+
+
+def test_an_unknown_preset_is_refused():
+    with pytest.raises(InputError, match="unknown preset 'x': choose one of quick"):
+        presets.get_preset("x")
+
+
+def test_a_grid_is_all_combinations():
+    axes = grid.parse("schedule.tradeoff=1,10; privacy.noise=true,false;seed=3")
+    points = grid.expand(RunConfig(), axes)
+    assert [point.name for point in points] == [
+        "tradeoff=1,noise=true,seed=3",
+        "tradeoff=1,noise=false,seed=3",
+        "tradeoff=10,noise=true,seed=3",
+        "tradeoff=10,noise=false,seed=3",
+    ]
+    last = points[-1].settings
+    assert (last.schedule.tradeoff, last.privacy.noise, last.seed) == (10.0, False, 3)
+    assert dataclasses.replace(last.schedule, tradeoff=50.0) == RunConfig().schedule
+
+
+def test_settings_of_a_section_change_together():
+    axes = grid.parse("privacy.epsilon_lo=12;privacy.epsilon_hi=5,20")
+    low, high = grid.expand(RunConfig(), axes)
+    assert low.settings is None
+    assert low.problem.startswith("privacy.epsilon_lo must be at most epsilon_hi")
+    assert high.settings.privacy.epsilon_lo == 12
+
+
+def test_names_are_fit_for_folders_and_tell_points_apart():
+    points = grid.expand(RunConfig(), grid.parse("data.name=a/b,c d;model.name=x"))
+    assert [p.name for p in points] == [
+        "data.name=a%2Fb,model.name=x",
+        "data.name=c%20d,model.name=x",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("tradeoff=1", "unknown setting 'tradeoff'"),
+        ("schedule.lambda=1", "unknown setting 'schedule.lambda'"),
+        ("seed", "is not of the form setting=value,value"),
+        ("seed=1,,2", "is not of the form"),
+        ("seed=1;seed=2", "seed is given, or has a value, twice"),
+        ("seed=1,1", "seed is given, or has a value, twice"),
+    ],
+)
+def test_bad_grids_are_refused(text, message):
+    with pytest.raises(InputError, match=message):
+        grid.parse(text)
+
+
+def test_a_value_of_the_wrong_kind_is_the_points_problem():
+    (point,) = grid.expand(RunConfig(), grid.parse("seed=many"))
+    assert point.problem == "--grid: 'many' is no int, as seed needs."
+
+
+def test_shards_are_a_partition():
+    points = grid.expand(RunConfig(), grid.parse("seed=0,1,2,3,4,5,6"))
+    shards = [grid.shard(points, f"{i}/3") for i in (1, 2, 3)]
+    assert sorted(p.name for part in shards for p in part) == sorted(
+        p.name for p in points
+    )
+    for text in ("0/3", "4/3", "1", "a/b", "1/0"):
+        with pytest.raises(InputError, match="is not of the form i/n"):
+            grid.shard(points, text)
