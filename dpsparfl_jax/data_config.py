@@ -55,4 +55,9 @@ class DataConfig(Section):
     @property
     def image_set(self) -> tuple[object, ...]:
         """What says which images are read: equal for runs that can share them."""
-        return self.name, self.dir, self.tfds_dir, self.glyphs_seed
+        named = self.name, self.dir, self.tfds_dir, self.glyphs_seed
+        if self.name != "glyphs":
+            return named
+        # As many are drawn as the clients need.
+        sizes = self.train_examples, self.test_examples, self.group_sizes
+        return *named, self.partition, self.partition_file, self.num_clients, *sizes

@@ -9,7 +9,7 @@ from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.simulation import inputs
 from experiments import grid, presets
 
-PAPER = {name for name in presets.PRESETS if name.startswith("paper_")}
+PAPER = [name for name in presets.PRESETS if name.startswith("paper_")]
 
 
 @pytest.mark.parametrize("name", presets.PRESETS)

@@ -13,14 +13,14 @@ import pytest
 from dpsparfl_jax import config, records
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.records import rows
-from dpsparfl_jax.report import figures, page
+from dpsparfl_jax.report import charts, figures, page
 from dpsparfl_jax.report import files as report
 from dpsparfl_jax.schedule import IDLE, Schedule
 from dpsparfl_jax.types import Diagnostics, RoundOutput
 from tests.commands import assert_refused, run_program
 
 FILES = {f"{name}.png" for name in figures.FIGURES}
-FILES |= {"report.html", "runs.csv", "rounds.csv"}
+FILES |= {"report.html", "runs.csv", "rounds.csv", "labels.png"}
 
 
 def make_schedule(seed, num_rounds, users=8, channels=3, private=True):
@@ -236,33 +236,33 @@ def test_a_run_without_any_round_alone(tmp_path):
 
 
 def count_curves(runs):
-    shown = [figures.show(number, run) for number, run in enumerate(runs)]
+    shown = [charts.show(number, run) for number, run in enumerate(runs)]
     return {key: len(one["data"]) for key, one in page.charts(shown).items()}
 
 
 def test_charts_are_valid_and_connect_rounds_without_evaluation(tmp_path):
     write_run(tmp_path / "one", num_rounds=10, eval_every=4)
     write_run(tmp_path / "two", num_rounds=5000)
-    shown = [figures.show(*item) for item in enumerate(records.find_runs([tmp_path]))]
-    charts = page.charts(shown)
-    assert set(charts) == {*figures.CHARTS, "labels"}
-    for chart in charts.values():
+    shown = [charts.show(*item) for item in enumerate(records.find_runs([tmp_path]))]
+    drawn = page.charts(shown)
+    assert set(drawn) == {*charts.CHARTS, "labels"}
+    for chart in drawn.values():
         go.Figure(chart)  # refuses unknown names and bad values
-    short, long = charts["accuracy_rounds"]["data"]
+    short, long = drawn["accuracy_rounds"]["data"]
     assert short["x"] == [4, 8, 10]
     assert None not in short["y"]
     assert len(long["x"]) == 3000
     assert (long["x"][0], long["x"][-1]) == (1, 5000)
     assert short["line"]["color"] != long["line"]["color"]
-    colours = {charts[key]["data"][0]["line"]["color"] for key in ("loss", "energy")}
+    colours = {drawn[key]["data"][0]["line"]["color"] for key in ("loss", "energy")}
     assert colours == {short["line"]["color"]}
 
 
 def test_sixty_runs_look_different():
-    looks = {(figures.COLOURS[n % 7], figures.DASHES[n // 7]) for n in range(60)}
+    looks = {(charts.COLOURS[n % 7], charts.DASHES[n // 7]) for n in range(60)}
     assert len(looks) == 60
-    assert len(figures.COLOURS) == 7
-    assert len(figures.MARKERS) == len(figures.DASHES)
+    assert len(charts.COLOURS) == 7
+    assert len(charts.MARKERS) == len(charts.DASHES)
 
 
 def test_the_report_is_a_function_of_the_records(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from dpsparfl_jax import records
-from dpsparfl_jax.report import figures
+from dpsparfl_jax.report import charts
 from dpsparfl_jax.report import files as report
 from tests.test_report import write_run
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(
 )
 # Three runs have rounds, two of them clients, one of these noise and budgets.
 CURVES = {
-    **dict.fromkeys(figures.CHARTS, 3),
+    **dict.fromkeys(charts.CHARTS, 3),
     "delay": 4,  # and the target
     "mean_delay": 4,
     "fairness_queue": 6,  # bands too
@@ -119,7 +119,7 @@ def test_the_picture_shows_curves_in_their_colours(page, tmp_path):
     pixels = matplotlib.image.imread(picture)[..., :3]
     assert pixels.shape == (2600, 1400, 3)
     for number in (0, 1, 3):
-        colour = to_rgb(figures.COLOURS[number])
+        colour = to_rgb(charts.COLOURS[number])
         near = np.abs(pixels - np.array(colour, pixels.dtype)).max(axis=-1) < 0.03
         rows = np.flatnonzero(near.any(axis=1))
         assert near.sum() > 3000

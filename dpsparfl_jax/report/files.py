@@ -17,9 +17,9 @@ from dpsparfl_jax import records
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.records import RecordedRun, rows
 from dpsparfl_jax.records.rows import Row
-from dpsparfl_jax.report import figures
+from dpsparfl_jax.report import charts, figures
 from dpsparfl_jax.report import page as page_lib
-from dpsparfl_jax.report.figures import Shown
+from dpsparfl_jax.report.charts import Shown
 
 PAGE = "report.html"
 _FIELDS = (
@@ -48,7 +48,7 @@ def write_report(
         raise InputError("a report needs at least one recorded run.")
     with records.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    shown = [figures.show(number, run) for number, run in enumerate(runs)]
+    shown = [charts.show(number, run) for number, run in enumerate(runs)]
     records.write_whole(folder / "runs.csv", runs_csv(runs))
     records.write_whole(folder / "rounds.csv", rounds_csv(runs))
     figures.write_figures(shown, folder)
@@ -169,7 +169,7 @@ def _privacy(runs: Sequence[RecordedRun]) -> str:
 def _names(found: Sequence[str], count: int) -> str:
     if len(found) == count:
         return "all runs"
-    many = len(found) > figures.FEW
+    many = len(found) > charts.FEW
     return f"{len(found)} runs" if many else ", ".join(found)
 
 

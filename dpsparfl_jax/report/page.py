@@ -14,8 +14,8 @@ import pandas as pd
 from matplotlib import colormaps, colors
 from plotly.offline import get_plotlyjs
 
-from dpsparfl_jax.report import figures
-from dpsparfl_jax.report.figures import Chart, Curve, Floats, Shown
+from dpsparfl_jax.report import charts as chart_lib
+from dpsparfl_jax.report.charts import Chart, Curve, Floats, Shown
 
 _POINTS = 40_000  # of all curves of a chart on the page, roughly
 _STYLE = """
@@ -106,7 +106,7 @@ _LABELS = ("Labels of clients", "Training images by class, from the first class 
 def page(title: str, head: str, shown: Sequence[Shown]) -> str:
     """The whole page; `head` is the HTML above the charts."""
     drawn = charts(shown)
-    words = {key: (chart.title, chart.note) for key, chart in figures.CHARTS.items()}
+    words = {key: (chart.title, chart.note) for key, chart in chart_lib.CHARTS.items()}
     boxes = "".join(
         f"<figure><figcaption><b>{name}</b> <span>{note}</span></figcaption>"
         f'<div class="chart" id="{key}"></div></figure>\n'
@@ -117,14 +117,14 @@ def page(title: str, head: str, shown: Sequence[Shown]) -> str:
         f'<button data-run="{one.number}" aria-pressed="true">{swatch(one)}</button>'
         for one in shown
     )
-    spec = json.dumps({"charts": drawn, "few": figures.FEW}, allow_nan=False)
+    spec = json.dumps({"charts": drawn, "few": chart_lib.FEW}, allow_nan=False)
     spec = spec.replace("<", "\\u003c")  # no tag can end the script
     return f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>
 <meta http-equiv="Content-Security-Policy" content="{_RULES}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <style>{_STYLE}</style><script>{_GUARD}</script></head>
-<body class="{"many" if len(shown) > figures.FEW else "few"}">
+<body class="{"many" if len(shown) > chart_lib.FEW else "few"}">
 <header><h1>{html.escape(title)}</h1></header>
 <nav><div><button id="all">all</button><button id="none">none</button>{keys}</div></nav>
 <main>{head}<h2>Charts</h2>
@@ -186,8 +186,8 @@ def _stroke(curve: Curve, width: float) -> dict[str, Any] | None:
 def trace(curve: Curve, chart: Chart, count: int) -> dict[str, Any]:
     """A curve as plotly's dict; `count` runs share the chart."""
     one, most = curve.look, max(300, min(3000, _POINTS // count))
-    colour = one.colour if one else figures.GUIDE
-    width = 2 if count <= figures.FEW else 1.3
+    colour = one.colour if one else chart_lib.GUIDE
+    width = 2 if count <= chart_lib.FEW else 1.3
     line = _stroke(curve, width)
     few = len(curve.x) < 15 and curve.kind == "line"
     across = "" if chart.x_label == "client" else f"{chart.x_label} %{{x:.6~g}}<br>"
@@ -216,14 +216,14 @@ def trace(curve: Curve, chart: Chart, count: int) -> dict[str, Any]:
         made["marker"] = {"symbol": "line-ew-open", "size": 14, "line": stroke}
     if curve.kind == "band":
         made |= {"fill": "toself", "fillcolor": f"{colour}26", "hoverinfo": "skip"}
-        made |= {"hovertemplate": None, "visible": count <= figures.FEW}
+        made |= {"hovertemplate": None, "visible": count <= chart_lib.FEW}
     return made
 
 
 def charts(shown: Sequence[Shown]) -> dict[str, dict[str, Any]]:
     """All charts that have something to show, as plotly's dicts."""
     made = {}
-    for key, chart in figures.CHARTS.items():
+    for key, chart in chart_lib.CHARTS.items():
         data = [trace(curve, chart, len(shown)) for curve in chart.curves(shown)]
         look = _layout(chart.x_label, chart.y_label)
         look["yaxis"]["tickformat"] = ".0%" if chart.percent else ""
