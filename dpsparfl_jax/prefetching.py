@@ -2,13 +2,13 @@
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TypeVar, cast
 
 Item = TypeVar("Item")
 
 
-def prefetch(items: Iterator[Item], ahead: int = 8) -> Iterator[Item]:
+def prefetch(items: Iterator[Item], ahead: int = 8) -> Generator[Item, None, None]:
     """The same items, made ahead of time by a thread; its exceptions come through."""
     waiting: queue.Queue[tuple[str, object]] = queue.Queue(maxsize=ahead)
     gone = threading.Event()

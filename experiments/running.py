@@ -1,5 +1,6 @@
 """What `run` and `sweep` share: training points, stopping kindly, the final table."""
 
+import os
 import pathlib
 import signal
 import sys
@@ -32,7 +33,10 @@ class Stopper:
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         if self.signal:
-            raise KeyboardInterrupt
+            # Not by an exception: it could surface in the middle of a compilation.
+            # All that was recorded is flushed, or replaced as a whole.
+            print("Stopped at once; --resume goes on.", file=sys.stderr, flush=True)
+            os._exit(128 + number)
         self.signal = number
         tqdm.write(
             "Stopping after the rounds under way (again: at once).", file=sys.stderr
@@ -105,6 +109,7 @@ def table(runs: Sequence[records.RecordedRun]) -> str:
         )
         epsilon = told["epsilon_max"]
         seconds = run.rounds["device_s"].sum()
+        usual = run.rounds["device_s"].median()  # without compilation
         planning = run.facts["planning_s"]
         fair = told["fairness"]
         lines.append(
@@ -112,7 +117,7 @@ def table(runs: Sequence[records.RecordedRun]) -> str:
             f"{told['delay_s']:9.1f}  {told['energy_j']:9.1f}  "
             + (f"{'infinite':>11}" if epsilon is None else f"{epsilon:11.3f}")
             + (f"{'-':>10}" if fair is None else f"{fair:10.3f}")
-            + f"  {seconds / told['rounds']:7.2f}"
+            + f"  {usual:7.2f}"
             f"  {planning / (planning + seconds):8.1%}"
         )
     return "\n".join(lines)

@@ -127,8 +127,9 @@ def test_the_surface_is_what_it_says():
 def test_refusals():
     with pytest.raises(InputError, match="give at least one configuration"):
         dpsparfl_jax.simulate_grid([])
+    broke = {"noise_multiplier": 0.1, "accountant": "rdp"}
     with pytest.raises(InputError, match="no client can take part even once"):
-        dpsparfl_jax.plan(toy.settings(privacy={"noise_multiplier": 0.1}))
+        dpsparfl_jax.plan(toy.settings(privacy=broke))
     with pytest.raises(InputError, match="unknown policy"):
         dpsparfl_jax.simulate(toy.settings(schedule={"policy": "x"}))
     with pytest.raises(InputError, match="sampling rate above 1"):

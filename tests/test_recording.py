@@ -188,6 +188,17 @@ def _size(path):
     return path.stat().st_size
 
 
+def test_other_conditions_are_named(whole, tmp_path):
+    folder = unfinished(whole, tmp_path)
+    manifest = json.loads((folder / records.MANIFEST).read_text())
+    manifest["versions"]["jax"] = "0.0.1"
+    (folder / records.MANIFEST).write_text(json.dumps(manifest))
+    changed = settings(0, perf={"padded_sizes": 1})
+    _, log = run(tmp_path, changed, resume=True)
+    assert "goes on under other conditions (versions.jax was '0.0.1', is" in log.text
+    assert "perf.padded_sizes was 2, is 1" in log.text
+
+
 def test_a_checkpoint_ahead_of_the_rows_is_not_used(whole, tmp_path):
     folder = unfinished(whole, tmp_path)
     lines = (folder / records.ROUNDS).read_text().splitlines(keepends=True)

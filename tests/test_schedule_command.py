@@ -68,13 +68,13 @@ def test_nobody_can_send(tmp_path):
 @pytest.mark.parametrize(
     ("flag", "message"),
     [
-        ("--preset=nothing", "unknown preset 'nothing': choose one of paper_mnist"),
+        ("--preset=nothing", "unknown preset 'nothing': choose one of quickstart"),
         ("--schedule.solver=magic", "--schedule.solver must be one of joint"),
         ("--schedule.keep_min=0", "--schedule.keep_min must be above 0"),
         ("--wireless.num_channels=0", "--wireless.num_channels must be at least 1"),
         ("--plot=/nowhere/s.png", "make its folder first"),
         ("--out=/dev/null", "--out=/dev/null cannot be used as a folder"),
-        ("--model.name=vit", "the number of parameters of 'vit' is not known"),
+        ("--model.name=vit", "unknown model 'vit'"),
         ("--schedule.policy=best", "unknown policy 'best'"),
         ("--privacy.noise_multiplier=0.2", "no client can take part even once"),
     ],

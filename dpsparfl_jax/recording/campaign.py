@@ -1,13 +1,25 @@
 """Many recorded runs: which are finished, which train together, which failed."""
 
-from collections.abc import Sequence
+import contextlib
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from dpsparfl_jax import config, records
 from dpsparfl_jax.data import sources
 from dpsparfl_jax.errors import InputError, StorageError
-from dpsparfl_jax.recording.recorder import Hooks, Point, Recording, train_recorded
+from dpsparfl_jax.prefetching import prefetch
+from dpsparfl_jax.recording.recorder import (
+    Hooks,
+    Planned,
+    Point,
+    Recording,
+    plan_point,
+    train_recorded,
+)
 from dpsparfl_jax.simulation import grouping, inputs
+
+_PLANNED_AHEAD = 32  # runs
 
 
 class Outcome(NamedTuple):
@@ -75,59 +87,78 @@ def run_points(points: Sequence[Point], hooks: Hooks, *, resume: bool) -> Outcom
             todo.append(point)
         except InputError as reason:
             outcome.failed[point.name] = str(reason)
-    loaded: dict[Any, sources.Loaded] = {}
-    for numbers in grouping.group_runs([point.settings for point in todo], outlines):
-        group = [todo[number] for number in numbers]
-        if hooks.stop():
-            outcome.stopped.extend(point.name for point in group)
-            continue
-        key = group[0].settings.data.image_set
-        try:
-            if key not in loaded:  # the set before it is let go
-                loaded = {key: sources.load(group[0].settings.data)}
-                hooks.say(f"Images: {loaded[key].source}.")
-        except InputError as reason:
-            outcome.failed.update({point.name: str(reason) for point in group})
-            continue
-        _run_group(group, loaded[key], hooks, outcome)
+    groups = [
+        [todo[number] for number in numbers]
+        for numbers in grouping.group_runs([point.settings for point in todo], outlines)
+    ]
+    in_order = (plan_point(point, hooks) for group in groups for point in group)
+    # The next batches are planned while this one trains.
+    with contextlib.closing(prefetch(in_order, _PLANNED_AHEAD)) as plans:
+        _run_groups(groups, plans, hooks, outcome)
     return outcome
 
 
+def _run_groups(
+    groups: Sequence[Sequence[Point]],
+    plans: Iterator[Planned],
+    hooks: Hooks,
+    outcome: Outcome,
+) -> None:
+    loaded: dict[Any, sources.Loaded] = {}
+    for group in groups:
+        if hooks.stop():
+            outcome.stopped.extend(point.name for point in group)
+            continue
+        data = group[0].settings.data
+        planned = list(itertools.islice(plans, len(group)))
+        try:
+            if data.image_set not in loaded:  # the set before it is let go
+                loaded = {data.image_set: sources.load(data)}
+                hooks.say(f"Images: {loaded[data.image_set].source}.")
+        except InputError as reason:
+            outcome.failed.update({point.name: str(reason) for point in group})
+            continue
+        _run_group(planned, loaded[data.image_set], hooks, outcome)
+
+
 def _run_group(
-    group: Sequence[Point], loaded: sources.Loaded, hooks: Hooks, outcome: Outcome
+    group: Sequence[Planned], loaded: sources.Loaded, hooks: Hooks, outcome: Outcome
 ) -> None:
     """Runs that share a program; if it fails as a whole, one by one."""
     recordings: list[Recording] = []
     broken = ""
     try:
-        for point in group:
+        for planned in group:
             try:
-                recordings.append(Recording(point, loaded, hooks))
+                recordings.append(Recording(planned, loaded, hooks))
             except StorageError:
                 raise
             except InputError as reason:
-                outcome.failed[point.name] = str(reason)
+                outcome.failed[planned.point.name] = str(reason)
         if recordings:
             _announce(recordings, hooks)
             train_recorded(recordings, hooks)
-    except InputError:
+    except StorageError:
         raise
+    except InputError as reason:
+        broken = str(reason)
     except Exception as reason:  # too little memory, say
         first = (str(reason).strip().splitlines() or ["no message"])[0]
         broken = f"{type(reason).__name__}: {first}"
     finally:
         for recording in recordings:
             recording.close()
-    left = [r.point for r in recordings if not r.is_done]
+    left = [r.point.name for r in recordings if not r.is_done]
     outcome.finished.extend(r.point.name for r in recordings if r.is_done)
     if not broken:
-        outcome.stopped.extend(point.name for point in left)
+        outcome.stopped.extend(left)
     elif len(recordings) == 1:
-        outcome.failed.update({point.name: broken for point in left})
+        outcome.failed.update(dict.fromkeys(left, broken))
     else:
         hooks.say(f"{len(left)} runs failed together ({broken}): one by one now.")
-        for point in left:
-            _run_group([point], loaded, hooks, outcome)
+        for planned in group:
+            if planned.point.name in left:
+                _run_group([planned], loaded, hooks, outcome)
 
 
 def _announce(recordings: Sequence[Recording], hooks: Hooks) -> None:

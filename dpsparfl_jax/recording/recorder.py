@@ -49,41 +49,64 @@ class Hooks(NamedTuple):
     stop: Callable[[], bool] = lambda: False
 
 
+class Planned(NamedTuple):
+    """A point and its plan; a `problem` instead where there can be none."""
+
+    point: Point
+    plan: inputs.Plan | None
+    problem: str
+    seconds: float
+
+
+def plan_point(point: Point, hooks: Hooks) -> Planned:
+    """Plans a run, or reads the schedule that its folder has."""
+    began = hooks.clock()
+    try:
+        plan = inputs.plan_run(point.settings, _known_schedule(point, hooks))
+    except InputError as problem:
+        return Planned(point, None, str(problem), hooks.clock() - began)
+    return Planned(point, plan, "", hooks.clock() - began)
+
+
+def _known_schedule(point: Point, hooks: Hooks) -> Schedule | None:
+    if not (point.folder / records.MANIFEST).is_file():
+        return None
+    try:
+        return schedule_lib.load(point.folder / records.SCHEDULE)
+    except InputError as reason:
+        hooks.say(f"{point.name}: {reason} It is planned anew.")
+        return None
+
+
 class Recording:
     """One run and its folder; `close` it whatever happens."""
 
-    def __init__(self, point: Point, loaded: Loaded, hooks: Hooks) -> None:
-        """Takes hold of the folder and plans the run, or reads the plan it has."""
+    def __init__(self, planned: Planned, loaded: Loaded, hooks: Hooks) -> None:
+        """Takes hold of the folder and deals the images."""
+        if planned.plan is None:
+            raise InputError(planned.problem)
+        point = planned.point
         self.point, self._hooks = point, hooks
+        self.planning_s = planned.seconds
         self.is_done = False
         self.first_round = 0
         self._events: EventLog | None = None
         self._checkpoints: Checkpoints | None = None
         self._folder = records.RunFolder(point.folder)
         try:
-            began = hooks.clock()
-            known = self._known_schedule()
-            plan = inputs.plan_run(point.settings, known)
-            self.planning_s = hooks.clock() - began
-            self.run = inputs.with_data(point.settings, plan, loaded)
-            self._table = rows.RoundRows(plan.schedule)
+            self.run = inputs.with_data(point.settings, planned.plan, loaded)
+            self._table = rows.RoundRows(planned.plan.schedule)
         except BaseException:
             self._folder.close()
             raise
 
-    def _known_schedule(self) -> Schedule | None:
-        if not (self.point.folder / records.MANIFEST).is_file():
-            return None
-        try:
-            return schedule_lib.load(self.point.folder / records.SCHEDULE)
-        except InputError as reason:
-            self._hooks.say(f"{self.point.name}: {reason} It is planned anew.")
-            return None
-
     def begin(self, clip: ClipNorm, initial: Params) -> Params:
         """Opens all files; returns the parameters to go on from."""
+        manifest = self._manifest(clip)
         if not (self.point.folder / records.MANIFEST).is_file():
-            self._folder.start(self._manifest(clip), self.run.plan.schedule)
+            self._folder.start(manifest, self.run.plan.schedule)
+        else:
+            self._say_what_changed(manifest)
         self._checkpoints = Checkpoints(self.point.folder)
         most = len(records.read_rounds(self.point.folder))
         restored = self._checkpoints.restore(initial, most)
@@ -129,6 +152,22 @@ class Recording:
             },
         }
 
+    def _say_what_changed(self, now: dict[str, Any]) -> None:
+        """Names what may move last digits, though no setting that matters."""
+        then = records.read_manifest(self.point.folder)
+        machine = ("versions", "device")
+        found = config.differences(
+            {name: then.get(name, {}) for name in machine},
+            {name: now[name] for name in machine},
+        ) + config.differences(
+            {"perf": _shaping(then["config"])}, {"perf": _shaping(now["config"])}
+        )
+        if found:
+            self._hooks.say(
+                f"{self.point.name} goes on under other conditions ("
+                f"{'; '.join(found)}): the same up to float rounding, not to the bit."
+            )
+
     def add(self, output: RoundOutput) -> rows.Row:
         """Writes down a round that has come back."""
         assert self._checkpoints is not None
@@ -165,6 +204,12 @@ class Recording:
                 self._checkpoints.close()
         finally:
             self._folder.close()
+
+
+def _shaping(settings: dict[str, Any]) -> dict[str, Any]:
+    """Speed settings that shape the compiled program."""
+    names = ("execution", "chunk_size", "clipping_method", "padded_sizes", "devices")
+    return {name: settings["perf"].get(name) for name in names}
 
 
 def train_recorded(recordings: Sequence[Recording], hooks: Hooks) -> None:
