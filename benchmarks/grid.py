@@ -19,7 +19,7 @@ import time
 from absl import flags
 from tqdm import tqdm
 
-from benchmarks import kill_resume, timing
+from benchmarks import same, timing
 from experiments import cli, grid, presets
 
 _JSON = flags.DEFINE_string("json", "", "write the results to this file")
@@ -33,7 +33,7 @@ def run(program: str, *arguments: str) -> tuple[float, str]:
     began = time.perf_counter()
     done = subprocess.run(
         command,
-        cwd=kill_resume.ROOT,
+        cwd=same.ROOT,
         capture_output=True,
         text=True,
         env={**os.environ, "JAX_LOG_COMPILES": "1"},
@@ -75,7 +75,7 @@ def main() -> int:
             seconds, _ = run("run", *common, policy, *own, f"--out={out}")
             single += seconds
             swept = pathlib.Path(scratch, "grid", point.name)
-            equal += kill_resume.facts(out) == kill_resume.facts(swept)
+            equal += same.facts(out) == same.facts(swept)
     found = {
         "runs": len(points),
         "rounds": _ROUNDS.value,

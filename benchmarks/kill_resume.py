@@ -21,16 +21,13 @@ from typing import Any
 from absl import flags
 from tqdm import tqdm
 
-from benchmarks import timing
+from benchmarks import same, timing
 from dpsparfl_jax import records
-from dpsparfl_jax.recording import checkpoint
-from dpsparfl_jax.records import rows
 from experiments import cli
 
 _JSON = flags.DEFINE_string("json", "", "write the results to this file")
 _KILLS = flags.DEFINE_integer("kills", 20, "runs to kill and resume", lower_bound=1)
 _SEED = flags.DEFINE_integer("seed", 0, "seed of the moments")
-ROOT = pathlib.Path(__file__).parent.parent
 SMALL = (
     "--preset=quickstart",
     "--schedule.policy=dp_sparfl",
@@ -45,24 +42,11 @@ def command(folder: pathlib.Path, settings: tuple[str, ...], *more: str) -> list
     return [*program, *settings, *more]
 
 
-def facts(folder: pathlib.Path) -> dict[str, Any]:
-    """Everything about a run that must not depend on interruptions."""
-    rounds = [
-        {k: v for k, v in row.items() if k not in rows.WALL_TIMES}
-        for row in records.read_rounds(folder)
-    ]
-    return {
-        "rounds": json.dumps(rounds),
-        "clients": (folder / records.CLIENTS).read_text(),
-        "parameters": checkpoint.digest(checkpoint.load_params(folder)),
-    }
-
-
 def finish(folder: pathlib.Path, settings: tuple[str, ...], *more: str) -> float:
     """Runs to the end; returns the seconds."""
     began = time.perf_counter()
     done = subprocess.run(
-        command(folder, settings, *more), cwd=ROOT, capture_output=True, text=True
+        command(folder, settings, *more), cwd=same.ROOT, capture_output=True, text=True
     )
     if done.returncode or not (folder / records.DONE).is_file():
         raise RuntimeError(f"the run failed: {done.stderr}")
@@ -73,7 +57,7 @@ def kill_after(folder: pathlib.Path, settings: tuple[str, ...], seconds: float) 
     """Starts a run, kills it after a while; returns the rounds it had recorded."""
     process = subprocess.Popen(
         command(folder, settings, "--resume"),
-        cwd=ROOT,
+        cwd=same.ROOT,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -93,13 +77,13 @@ def measure(kills: int, seed: int, settings: tuple[str, ...] = SMALL) -> dict[st
         whole = pathlib.Path(scratch, "whole")
         finish(whole, settings)  # fills the caches
         life = finish(pathlib.Path(scratch, "again"), settings)
-        expected = facts(whole)
+        expected = same.facts(whole)
         for number in tqdm(range(kills), desc="kills", disable=None):
             folder = pathlib.Path(scratch, str(number))
             seconds = moments.uniform(0, life)
             rounds = kill_after(folder, settings, seconds)
             finish(folder, settings, "--resume")
-            found = facts(folder)
+            found = same.facts(folder)
             wrong = [name for name in expected if found[name] != expected[name]]
             made.append({"killed_s": seconds, "rounds": rounds, "wrong": wrong})
     equal = sum(not row["wrong"] for row in made)

@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from benchmarks import same
 from dpsparfl_jax import config, records
 from dpsparfl_jax import schedule as schedule_lib
 from dpsparfl_jax.errors import InputError, StorageError
 from dpsparfl_jax.recording import campaign, checkpoint
 from dpsparfl_jax.recording.recorder import Hooks, Point
-from dpsparfl_jax.records import rows
 from dpsparfl_jax.simulation import inputs
 from tests import toy
 
@@ -54,19 +54,6 @@ def run(folder, *points, resume=False, log=None):
     log = log or Log()
     made = [Point(f"p{i}", each, folder / f"p{i}") for i, each in enumerate(points)]
     return campaign.run_points(made, log.hooks, resume=resume), log
-
-
-def facts(folder):
-    """Everything that must not depend on when a run was interrupted."""
-    lines = [
-        {k: v for k, v in json.loads(line).items() if k not in rows.WALL_TIMES}
-        for line in (folder / records.ROUNDS).read_text().splitlines()
-    ]
-    return (
-        json.dumps(lines),
-        (folder / records.CLIENTS).read_bytes(),
-        checkpoint.digest(checkpoint.load_params(folder)),
-    )
 
 
 RUNS = (settings(0), settings(1, run={"rounds": 5}), settings(2, run={"rounds": 3}))
@@ -127,7 +114,7 @@ def test_a_stopped_batch_goes_on_to_the_same_bits(whole, tmp_path, stop_after):
     assert not outcome.stopped
     assert "going on after round" in log.text
     for name in ("p0", "p1", "p2"):
-        assert facts(tmp_path / name) == facts(whole / name)
+        assert same.facts(tmp_path / name) == same.facts(whole / name)
 
 
 def test_runs_at_different_rounds_go_on_together(whole, tmp_path):
@@ -143,7 +130,7 @@ def test_runs_at_different_rounds_go_on_together(whole, tmp_path):
     assert outcome.skipped == ["p2"]
     assert "p1: going on after round 4 of 5" in log.text
     for name in ("p0", "p1", "p2"):
-        assert facts(tmp_path / "x" / name) == facts(whole / name)
+        assert same.facts(tmp_path / "x" / name) == same.facts(whole / name)
 
 
 def unfinished(whole, tmp_path):
@@ -158,7 +145,7 @@ def test_killed_between_the_last_checkpoint_and_done(whole, tmp_path):
     folder = unfinished(whole, tmp_path)
     outcome, _ = run(tmp_path, RUNS[0], resume=True)
     assert outcome.finished == ["p0"]
-    assert facts(folder) == facts(whole / "p0")
+    assert same.facts(folder) == same.facts(whole / "p0")
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "remove"])
@@ -181,7 +168,7 @@ def test_a_damaged_newest_checkpoint_falls_back_and_says_so(whole, tmp_path, dam
     assert outcome.finished == ["p0"]
     assert "checkpoint 6 is damaged" in log.text
     assert "going on from round 4" in log.text
-    assert facts(folder) == facts(whole / "p0")
+    assert same.facts(folder) == same.facts(whole / "p0")
 
 
 def _size(path):
@@ -205,7 +192,7 @@ def test_a_checkpoint_ahead_of_the_rows_is_not_used(whole, tmp_path):
     (folder / records.ROUNDS).write_text("".join(lines[:4]) + lines[4][:30])
     _, log = run(tmp_path, RUNS[0], resume=True)
     assert "checkpoint 6 is ahead of the 4 recorded rounds" in log.text
-    assert facts(folder) == facts(whole / "p0")
+    assert same.facts(folder) == same.facts(whole / "p0")
 
 
 def test_without_any_good_checkpoint_a_run_starts_again(whole, tmp_path):
@@ -214,11 +201,11 @@ def test_without_any_good_checkpoint_a_run_starts_again(whole, tmp_path):
     (folder / records.SCHEDULE).write_bytes(b"junk")
     _, log = run(tmp_path, RUNS[0], resume=True)
     assert "is no schedule, or a damaged one" in log.text
-    assert facts(folder) == facts(whole / "p0")
+    assert same.facts(folder) == same.facts(whole / "p0")
 
 
 def test_another_run_in_the_folder_is_refused_with_the_difference(whole, tmp_path):
-    before = facts(whole / "p0")
+    before = same.facts(whole / "p0")
     other = settings(0, training={"clip_norm": 3.0}, privacy={"delta": 1e-4})
     with pytest.raises(
         InputError,
@@ -226,7 +213,7 @@ def test_another_run_in_the_folder_is_refused_with_the_difference(whole, tmp_pat
         r"training.clip_norm was 2.0, is 3.0\)",
     ):
         run(whole, other, resume=True)
-    assert facts(whole / "p0") == before
+    assert same.facts(whole / "p0") == before
     with pytest.raises(InputError, match="seed was 0, is 9"):
         run(whole, settings(9))
     # Speed, and where images lie, may change.
@@ -303,7 +290,7 @@ def test_a_full_disk_is_one_sentence_and_nothing_is_lost(whole, tmp_path, monkey
         run(tmp_path, RUNS[0])
     monkeypatch.undo()
     assert run(tmp_path, RUNS[0], resume=True)[0].finished == ["p0"]
-    assert facts(tmp_path / "p0") == facts(whole / "p0")
+    assert same.facts(tmp_path / "p0") == same.facts(whole / "p0")
 
 
 def test_events_are_what_tensorboard_reads(tmp_path):

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from benchmarks import kill_resume
+from benchmarks import kill_resume, same
 from dpsparfl_jax import records
 from tests import toy
 from tests.commands import ROOT, assert_refused, run_program
@@ -183,7 +183,7 @@ def test_a_swept_point_equals_a_single_run(swept, tmp_path, cache):
     )
     assert done.returncode == 0, done.stderr
     point = out / "tradeoff=5,epsilon_hi=6,seed=1"
-    assert kill_resume.facts(tmp_path / "o") == kill_resume.facts(point)
+    assert same.facts(tmp_path / "o") == same.facts(point)
 
 
 def test_a_second_sweep_skips_and_shards_share_the_work(swept, tmp_path):
