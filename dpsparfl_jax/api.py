@@ -56,7 +56,8 @@ def simulate_grid(
     """
     if not runs:
         raise InputError("give at least one configuration.")
-    outlines = [inputs.outline(settings) for settings in runs]
+    described: inputs.Described = {}
+    outlines = [inputs.outline(settings, described) for settings in runs]
     done: dict[int, RunResult] = {}
     loaded: dict[tuple[object, ...], sources.Loaded] = {}
     for numbers in grouping.group_runs(runs, outlines):
@@ -64,7 +65,9 @@ def simulate_grid(
         key = data.image_set
         if key not in loaded:
             loaded = {key: sources.load(data)}  # the set before it is let go
-        batch = Batch([inputs.prepare(runs[n], loaded[key]) for n in numbers])
+        batch = Batch(
+            [inputs.prepare(runs[n], loaded[key], outlines[n]) for n in numbers]
+        )
         for number, result in zip(numbers, _train(batch, progress), strict=True):
             done[number] = result
     return [done[number] for number in range(len(runs))]

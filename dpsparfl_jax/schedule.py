@@ -89,6 +89,8 @@ def save(schedule: Schedule, path: str | os.PathLike[str]) -> None:
     temporary = f"{os.fspath(path)}.part"
     with open(temporary, "wb") as file:
         np.savez_compressed(file, **fields)
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(temporary, path)
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -96,9 +97,8 @@ def check_folder(flag: str, path: str) -> pathlib.Path:
     folder = pathlib.Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".writable"
-        probe.touch()
-        probe.unlink()
+        with tempfile.TemporaryFile(dir=folder):
+            pass
     except OSError as reason:
         raise InputError(
             f"--{flag}={path} cannot be used as a folder ({reason.strerror})."

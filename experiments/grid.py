@@ -1,12 +1,15 @@
 """Grids of settings: `schedule.tradeoff=1,10;seed=0,1,2` and the runs it means."""
 
 import dataclasses
+import hashlib
 import itertools
 import urllib.parse
 from typing import Any, NamedTuple
 
 from dpsparfl_jax import config
 from dpsparfl_jax.errors import InputError
+
+_LONGEST_NAME = 180
 
 
 class Axis(NamedTuple):
@@ -93,7 +96,7 @@ def expand(base: config.RunConfig, axes: list[Axis]) -> list[GridPoint]:
     points = []
     for values in itertools.product(*(axis.values for axis in axes)):
         pairs = zip(labels, values, strict=True)
-        name = ",".join(f"{label}={_safe(value)}" for label, value in pairs)
+        name = _fit(",".join(f"{label}={_safe(value)}" for label, value in pairs))
         try:
             changes = {a.name: value for a, value in zip(axes, values, strict=True)}
             points.append(GridPoint(name, change(base, changes)))
@@ -104,6 +107,13 @@ def expand(base: config.RunConfig, axes: list[Axis]) -> list[GridPoint]:
 
 def _safe(value: str) -> str:
     return urllib.parse.quote(value, safe="+-.")
+
+
+def _fit(name: str) -> str:
+    """A name that file systems take; a long one is cut and told apart by a hash."""
+    if len(name) <= _LONGEST_NAME:
+        return name
+    return f"{name[:_LONGEST_NAME]}~{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def shard(points: list[GridPoint], text: str) -> list[GridPoint]:

@@ -2,12 +2,10 @@ r"""Trains a run, or a few side by side, and records everything.
 
     python -m experiments.run                               # quickstart, four policies
     python -m experiments.run --preset=paper_fashion --data.dir=DIR --out=DIR2
-    python -m experiments.run --preset=quickstart --schedule.policy=random --resume
+    python -m experiments.run --schedule.policy=random --out=DIR3 --resume
 
 Any setting can be changed by its flag; `--flagfile` reads them from a file.
 """
-
-import pathlib
 
 from absl import flags
 
@@ -29,15 +27,10 @@ def main() -> int:
     axes = [axis for axis in grid.parse(preset.grid) if not cli.is_set(axis.name)]
     from experiments import running  # JAX takes seconds to load: flags are good by now
 
-    if not axes:
-        points = [running.Point(_PRESET.value, settings, out)]
-    else:
-        points = [
-            running.Point(point.name, point.settings, pathlib.Path(out, point.name))
-            for point in grid.expand(settings, axes)
-            if point.settings is not None
-        ]
-    return running.execute(points, out=out, resume=_RESUME.value)
+    points = [grid.GridPoint(_PRESET.value, settings)]
+    if axes:
+        points = grid.expand(settings, axes)
+    return running.execute(points, out=out, nested=bool(axes), resume=_RESUME.value)
 
 
 if __name__ == "__main__":

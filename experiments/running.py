@@ -1,6 +1,5 @@
 """What `run` and `sweep` share: training points, stopping kindly, the final table."""
 
-import os
 import pathlib
 import signal
 import sys
@@ -15,9 +14,10 @@ from dpsparfl_jax import records
 from dpsparfl_jax.config import PerfConfig
 from dpsparfl_jax.errors import InputError, StorageError
 from dpsparfl_jax.recording import campaign
-from dpsparfl_jax.recording.recorder import Hooks, Point
+from dpsparfl_jax.recording.points import Hooks, Point
 from dpsparfl_jax.records import rows
-from dpsparfl_jax.report import files as report
+from dpsparfl_jax.report import files
+from experiments.grid import GridPoint
 
 _FAILED = 1
 
@@ -32,11 +32,9 @@ class Stopper:
             signal.signal(number, self._ask)
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
-        if self.signal:
-            # Not by an exception: it could surface in the middle of a compilation.
-            # All that was recorded is flushed, or replaced as a whole.
-            print("Stopped at once; --resume goes on.", file=sys.stderr, flush=True)
-            os._exit(128 + number)
+        # The next one ends the process even while it compiles; all that was recorded
+        # is flushed, or replaced as a whole.
+        signal.signal(number, signal.SIG_DFL)
         self.signal = number
         tqdm.write(
             "Stopping after the rounds under way (again: at once).", file=sys.stderr
@@ -55,32 +53,45 @@ def keep_compiled_programs(perf: PerfConfig) -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
-def execute(points: Sequence[Point], *, out: pathlib.Path, resume: bool) -> int:
+def execute(
+    points: Sequence[GridPoint],
+    *,
+    out: pathlib.Path,
+    nested: bool,
+    resume: bool,
+    report: bool = True,
+) -> int:
     """Trains and records points, prints a table, writes a report; gives the exit code.
 
-    A single point that cannot run is bad input; of several, the others still run.
+    `nested` points have a folder each in `out`. A single point that cannot run is bad
+    input; of several, the others still run, and those that failed are listed at the
+    end.
     """
     stopper = Stopper()
-    keep_compiled_programs(points[0].settings.perf)
-    hooks = Hooks(time.time, tqdm.write, stopper.asked)
-    try:
-        outcome = campaign.run_points(points, hooks, resume=resume)
-    except StorageError as reason:
-        raise InputError(f"{reason} --resume continues from it.") from None
-    if outcome.failed and len(points) == 1:
-        raise InputError(next(iter(outcome.failed.values())))
-    if outcome.skipped:
-        print(f"Finished before: {', '.join(outcome.skipped)}.")
-    found = [
-        records.load_run(point.folder, point.name)
+    possible = [
+        Point(point.name, point.settings, out / point.name if nested else out)
         for point in points
-        if (point.folder / records.MANIFEST).is_file()
+        if point.settings is not None
     ]
-    print(table(found))
-    if any(len(run.rounds) for run in found):
-        print(f"Report: {report.write_report(found, out)}")
-    for name, reason in outcome.failed.items():
-        print(f"FAILED {name}: {reason}", file=sys.stderr)
+    failed = {point.name: point.problem for point in points if not point.settings}
+    try:
+        outcome = _train(possible, stopper, resume)
+        failed |= outcome.failed
+        if failed and len(points) == 1:
+            raise InputError(next(iter(failed.values())))
+        if outcome.skipped:
+            print(f"Finished before: {', '.join(outcome.skipped)}.")
+        found = [
+            records.load_run(point.folder, point.name)
+            for point in possible
+            if (point.folder / records.MANIFEST).is_file()
+        ]
+        print(table(found))
+        if report and any(len(run.rounds) for run in found):
+            print(f"Report: {files.write_report(found, out)}")
+    finally:
+        for name, reason in failed.items() if len(points) > 1 else ():
+            print(f"FAILED {name}: {reason}", file=sys.stderr)
     if outcome.stopped:
         print(
             f"Stopped: {', '.join(outcome.stopped)}; the same command with --resume "
@@ -88,7 +99,18 @@ def execute(points: Sequence[Point], *, out: pathlib.Path, resume: bool) -> int:
             file=sys.stderr,
         )
         return 128 + stopper.signal
-    return _FAILED if outcome.failed else 0
+    return _FAILED if failed else 0
+
+
+def _train(points: Sequence[Point], stopper: Stopper, resume: bool) -> campaign.Outcome:
+    if not points:
+        return campaign.Outcome([], [], {}, [])
+    keep_compiled_programs(points[0].settings.perf)
+    hooks = Hooks(time.time, tqdm.write, stopper.asked)
+    try:
+        return campaign.run_points(points, hooks, resume=resume)
+    except StorageError as reason:
+        raise InputError(f"{reason} --resume continues from it.") from None
 
 
 def table(runs: Sequence[records.RecordedRun]) -> str:
@@ -110,7 +132,7 @@ def table(runs: Sequence[records.RecordedRun]) -> str:
         epsilon = told["epsilon_max"]
         seconds = run.rounds["device_s"].sum()
         usual = run.rounds["device_s"].median()  # without compilation
-        planning = run.facts["planning_s"]
+        planning = run.manifest["planning_s"]
         fair = told["fairness"]
         lines.append(
             f"{run.name:<{width}}{told['rounds']:6d}  {told['accuracy']:8.3f}  "

@@ -8,9 +8,6 @@ skipped, unfinished ones resumed, failed ones tried again. `--shard=2/4` takes t
 second of four parts, for several machines that share DIR.
 """
 
-import pathlib
-import sys
-
 from absl import flags
 
 from dpsparfl_jax import config
@@ -40,25 +37,19 @@ def main() -> int:
         if cli.is_set(axis.name):
             raise InputError(f"{axis.name} is both a flag and an axis of the grid.")
     points = grid.shard(grid.expand(base, axes), _SHARD.value)
-    bad = [point for point in points if point.settings is None]
-    if len(bad) == len(points):
-        reason = bad[0].problem if bad else "this shard is empty"
-        raise InputError(f"no run of the grid is possible: {reason}")
+    if not points:
+        raise InputError("this shard is empty: there are fewer runs than shards.")
+    if not any(point.settings for point in points):
+        raise InputError(f"no run of the grid is possible: {points[0].problem}")
     out = cli.check_folder("out", _OUT.value)
     from experiments import running  # JAX takes seconds to load: flags are good by now
 
     code = running.execute(
-        [
-            running.Point(point.name, point.settings, pathlib.Path(out, point.name))
-            for point in points
-            if point.settings is not None
-        ],
-        out=out,
-        resume=True,
+        points, out=out, nested=True, resume=True, report=not _SHARD.value
     )
-    for point in bad:
-        print(f"FAILED {point.name}: {point.problem}", file=sys.stderr)
-    return code or int(bool(bad))
+    if _SHARD.value:
+        print(f"When all shards are done: python -m experiments.report {out}")
+    return code
 
 
 if __name__ == "__main__":

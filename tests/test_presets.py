@@ -90,6 +90,13 @@ def test_names_are_fit_for_folders_and_tell_points_apart():
     ]
 
 
+def test_long_names_are_cut_and_still_differ():
+    text = "data.partition_file=" + ",".join(f"{'x' * 300}{i}" for i in range(3))
+    names = {p.name for p in grid.expand(RunConfig(), grid.parse(text))}
+    assert len(names) == 3
+    assert max(map(len, names)) < 200
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

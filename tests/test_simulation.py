@@ -75,7 +75,7 @@ def test_a_run_is_its_schedule_round_by_round(alone):
 
 
 def test_a_grid_equals_its_runs_one_by_one_and_compiles_once(alone):
-    programs._built.cache_clear()  # other tests may have compiled the same
+    programs.get_program.cache_clear()  # other tests may have compiled the same
     batch = Batch(prepared(*GRID))
     together = train(batch, snapshot_every=1)
     assert batch.program.step._cache_size() == 1

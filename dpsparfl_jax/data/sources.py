@@ -15,19 +15,8 @@ from typing import NamedTuple
 
 from dpsparfl_jax.config import DataConfig
 from dpsparfl_jax.data import files, glyphs, partition, tfds_sets
-from dpsparfl_jax.data.files import LabelledSets, check_images, load_npz
+from dpsparfl_jax.data.files import LabelledSets
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.types import ImageSet
-
-__all__ = [
-    "ImageSet",
-    "LabelledSets",
-    "Loaded",
-    "check_images",
-    "describe",
-    "load",
-    "load_npz",
-]
 
 DEBIAN_FASHION_MNIST = pathlib.Path("/usr/share/datasets/fashion-mnist")
 # Image shape and classes of the sets that are known by name.

@@ -5,18 +5,20 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from dpsparfl_jax import config, records
+from dpsparfl_jax import records
 from dpsparfl_jax.data import sources
 from dpsparfl_jax.errors import InputError, StorageError
 from dpsparfl_jax.prefetching import prefetch
-from dpsparfl_jax.recording.recorder import (
+from dpsparfl_jax.recording.points import (
     Hooks,
+    Images,
     Planned,
     Point,
-    Recording,
+    describe_failure,
     plan_point,
-    train_recorded,
+    refuse_other_run,
 )
+from dpsparfl_jax.recording.recorder import Recording, train_recorded
 from dpsparfl_jax.simulation import grouping, inputs
 
 _PLANNED_AHEAD = 32  # runs
@@ -41,14 +43,7 @@ def is_finished(point: Point, *, resume: bool) -> bool:
     if not (folder / records.MANIFEST).is_file():
         _refuse_other_files(point)
         return False
-    there = records.read_manifest(folder)["config"]
-    found = config.differences(
-        _results_only(there), _results_only(config.as_dict(point.settings))
-    )
-    if found:
-        raise InputError(
-            f"{folder} holds another run ({'; '.join(found)}): choose another --out."
-        )
+    refuse_other_run(point)
     done = (folder / records.DONE).is_file()
     if not done and not resume:
         raise InputError(
@@ -68,30 +63,27 @@ def _refuse_other_files(point: Point) -> None:
             )
 
 
-def _results_only(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings without those that move no result: speed, and where images lie."""
-    data = {k: v for k, v in settings["data"].items() if k not in ("dir", "tfds_dir")}
-    return {**settings, "data": data, "perf": {}}
-
-
 def run_points(points: Sequence[Point], hooks: Hooks, *, resume: bool) -> Outcome:
     """Trains and records all points; one that fails does not stop the others."""
     outcome = Outcome([], [], {}, [])
+    described: inputs.Described = {}
     todo, outlines = [], []
     for point in points:
         if is_finished(point, resume=resume):
             outcome.skipped.append(point.name)
             continue
         try:
-            outlines.append(inputs.outline(point.settings))
+            outlines.append(inputs.outline(point.settings, described))
             todo.append(point)
-        except InputError as reason:
-            outcome.failed[point.name] = str(reason)
-    groups = [
-        [todo[number] for number in numbers]
-        for numbers in grouping.group_runs([point.settings for point in todo], outlines)
-    ]
-    in_order = (plan_point(point, hooks) for group in groups for point in group)
+        except Exception as reason:
+            outcome.failed[point.name] = describe_failure(reason)
+    numbers = grouping.group_runs([point.settings for point in todo], outlines)
+    groups = [[todo[number] for number in group] for group in numbers]
+    in_order = (
+        plan_point(todo[number], outlines[number], hooks)
+        for group in numbers
+        for number in group
+    )
     # The next batches are planned while this one trains.
     with contextlib.closing(prefetch(in_order, _PLANNED_AHEAD)) as plans:
         _run_groups(groups, plans, hooks, outcome)
@@ -104,7 +96,7 @@ def _run_groups(
     hooks: Hooks,
     outcome: Outcome,
 ) -> None:
-    loaded: dict[Any, sources.Loaded] = {}
+    images: dict[Any, Images] = {}
     for group in groups:
         if hooks.stop():
             outcome.stopped.extend(point.name for point in group)
@@ -112,17 +104,18 @@ def _run_groups(
         data = group[0].settings.data
         planned = list(itertools.islice(plans, len(group)))
         try:
-            if data.image_set not in loaded:  # the set before it is let go
-                loaded = {data.image_set: sources.load(data)}
-                hooks.say(f"Images: {loaded[data.image_set].source}.")
+            if data.image_set not in images:  # the set before it is let go
+                loaded = sources.load(data)
+                images = {data.image_set: Images(loaded, inputs.digest_images(loaded))}
+                hooks.say(f"Images: {loaded.source}.")
         except InputError as reason:
             outcome.failed.update({point.name: str(reason) for point in group})
             continue
-        _run_group(planned, loaded[data.image_set], hooks, outcome)
+        _run_group(planned, images[data.image_set], hooks, outcome)
 
 
 def _run_group(
-    group: Sequence[Planned], loaded: sources.Loaded, hooks: Hooks, outcome: Outcome
+    group: Sequence[Planned], images: Images, hooks: Hooks, outcome: Outcome
 ) -> None:
     """Runs that share a program; if it fails as a whole, one by one."""
     recordings: list[Recording] = []
@@ -130,21 +123,18 @@ def _run_group(
     try:
         for planned in group:
             try:
-                recordings.append(Recording(planned, loaded, hooks))
+                recordings.append(Recording(planned, images, hooks))
             except StorageError:
                 raise
-            except InputError as reason:
-                outcome.failed[planned.point.name] = str(reason)
+            except Exception as reason:
+                outcome.failed[planned.point.name] = describe_failure(reason)
         if recordings:
             _announce(recordings, hooks)
             train_recorded(recordings, hooks)
     except StorageError:
         raise
-    except InputError as reason:
-        broken = str(reason)
     except Exception as reason:  # too little memory, say
-        first = (str(reason).strip().splitlines() or ["no message"])[0]
-        broken = f"{type(reason).__name__}: {first}"
+        broken = describe_failure(reason)
     finally:
         for recording in recordings:
             recording.close()
@@ -158,7 +148,7 @@ def _run_group(
         hooks.say(f"{len(left)} runs failed together ({broken}): one by one now.")
         for planned in group:
             if planned.point.name in left:
-                _run_group([planned], loaded, hooks, outcome)
+                _run_group([planned], images, hooks, outcome)
 
 
 def _announce(recordings: Sequence[Recording], hooks: Hooks) -> None:

@@ -43,13 +43,16 @@ def digest(params: Params) -> str:
 class Checkpoints:
     """The checkpoints of one run."""
 
-    def __init__(self, folder: pathlib.Path) -> None:
-        """Opens (and makes) `folder/checkpoints`."""
+    def __init__(self, folder: pathlib.Path, *, read_only: bool = False) -> None:
+        """Opens (and makes) `folder/checkpoints`; a reader disturbs no writer."""
         self.path = folder.resolve() / FOLDER
         options = ocp.CheckpointManagerOptions(
-            max_to_keep=_KEPT,
+            max_to_keep=None if read_only else _KEPT,
+            save_interval_steps=0 if read_only else 1,
+            create=not read_only,
             enable_async_checkpointing=False,
-            cleanup_tmp_directories=True,
+            cleanup_tmp_directories=not read_only,
+            read_only=read_only,
         )
         try:
             self._manager = ocp.CheckpointManager(self.path, options=options)
@@ -125,7 +128,7 @@ def load_params(folder: str | pathlib.Path) -> Params:
     path = pathlib.Path(folder)
     if not (path / FOLDER).is_dir():
         raise InputError(f"there are no checkpoints in {path}.")
-    checkpoints = Checkpoints(path)
+    checkpoints = Checkpoints(path, read_only=True)
     try:
         restored = checkpoints.restore(None, most=sys.maxsize)
     finally:

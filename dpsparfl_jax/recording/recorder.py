@@ -7,82 +7,37 @@ rows after it again, the same to the bit.
 """
 
 import importlib.metadata
-import pathlib
+import os
 import platform
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
 from tqdm import tqdm
 
 from dpsparfl_jax import config, records
-from dpsparfl_jax import schedule as schedule_lib
-from dpsparfl_jax.config import RunConfig
-from dpsparfl_jax.data.sources import Loaded
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.privacy.clip_norm import ClipNorm
 from dpsparfl_jax.recording.checkpoint import Checkpoints
+from dpsparfl_jax.recording.points import Hooks, Images, Planned, refuse_other_run
 from dpsparfl_jax.records import rows
 from dpsparfl_jax.records.events import EventLog
-from dpsparfl_jax.schedule import Schedule
 from dpsparfl_jax.simulation import inputs
-from dpsparfl_jax.simulation.batch import Batch, Clock, client_table
+from dpsparfl_jax.simulation.batch import Batch, client_table
 from dpsparfl_jax.types import Params, RoundOutput
 
-_PACKAGES = ("dpsparfl_jax", "jax", "jaxlib", "flax", "optax", "numpy", "scipy")
-
-
-class Point(NamedTuple):
-    """A run that is to be recorded."""
-
-    name: str
-    settings: RunConfig
-    folder: pathlib.Path
-
-
-class Hooks(NamedTuple):
-    """What the caller lends: the library reads no clock and prints nothing."""
-
-    clock: Clock  # seconds since 1970
-    say: Callable[[str], None]
-    stop: Callable[[], bool] = lambda: False
-
-
-class Planned(NamedTuple):
-    """A point and its plan; a `problem` instead where there can be none."""
-
-    point: Point
-    plan: inputs.Plan | None
-    problem: str
-    seconds: float
-
-
-def plan_point(point: Point, hooks: Hooks) -> Planned:
-    """Plans a run, or reads the schedule that its folder has."""
-    began = hooks.clock()
-    try:
-        plan = inputs.plan_run(point.settings, _known_schedule(point, hooks))
-    except InputError as problem:
-        return Planned(point, None, str(problem), hooks.clock() - began)
-    return Planned(point, plan, "", hooks.clock() - began)
-
-
-def _known_schedule(point: Point, hooks: Hooks) -> Schedule | None:
-    if not (point.folder / records.MANIFEST).is_file():
-        return None
-    try:
-        return schedule_lib.load(point.folder / records.SCHEDULE)
-    except InputError as reason:
-        hooks.say(f"{point.name}: {reason} It is planned anew.")
-        return None
+_PACKAGES = (
+    *("dpsparfl_jax", "jax", "jaxlib", "flax", "optax", "numpy", "scipy"),
+    *("dp-accounting", "orbax-checkpoint"),
+)
 
 
 class Recording:
     """One run and its folder; `close` it whatever happens."""
 
-    def __init__(self, planned: Planned, loaded: Loaded, hooks: Hooks) -> None:
-        """Takes hold of the folder and deals the images."""
+    def __init__(self, planned: Planned, images: Images, hooks: Hooks) -> None:
+        """Takes hold of the folder, which must still be this run's; deals images."""
         if planned.plan is None:
             raise InputError(planned.problem)
         point = planned.point
@@ -94,7 +49,14 @@ class Recording:
         self._checkpoints: Checkpoints | None = None
         self._folder = records.RunFolder(point.folder)
         try:
-            self.run = inputs.with_data(point.settings, planned.plan, loaded)
+            self._is_new = not (point.folder / records.MANIFEST).is_file()
+            if not self._is_new:
+                refuse_other_run(point)
+            self.run = inputs.with_data(point.settings, planned.plan, images.loaded)
+            self._data = {
+                "images": images.digest,
+                "owners": inputs.digest_owners(self.run.clients),
+            }
             self._table = rows.RoundRows(planned.plan.schedule)
         except BaseException:
             self._folder.close()
@@ -103,10 +65,10 @@ class Recording:
     def begin(self, clip: ClipNorm, initial: Params) -> Params:
         """Opens all files; returns the parameters to go on from."""
         manifest = self._manifest(clip)
-        if not (self.point.folder / records.MANIFEST).is_file():
+        if self._is_new:
             self._folder.start(manifest, self.run.plan.schedule)
         else:
-            self._say_what_changed(manifest)
+            self._check_continuation(manifest)
         self._checkpoints = Checkpoints(self.point.folder)
         most = len(records.read_rounds(self.point.folder))
         restored = self._checkpoints.restore(initial, most)
@@ -134,11 +96,13 @@ class Recording:
             "name": self.point.name,
             "config": config.as_dict(self.point.settings),
             "images": self.run.loaded.source,
+            "data": self._data,
             "clip_norm": clip._asdict(),
             "num_parameters": plan.outline.num_parameters,
             "padded_batch": plan.outline.capacity,
             "planned_rounds": plan.schedule.num_rounds,
             "planned_end": plan.schedule.reason,
+            "planning_s": self.planning_s,
             "budgets": plan.affordability,
             "warning": plan.warning,
             "versions": {
@@ -149,12 +113,36 @@ class Recording:
                 "platform": device.platform,
                 "kind": device.device_kind,
                 "count": len(jax.devices()),
+                "machine": platform.machine(),
+                "cores": os.cpu_count(),
             },
         }
 
-    def _say_what_changed(self, now: dict[str, Any]) -> None:
-        """Names what may move last digits, though no setting that matters."""
+    def _check_continuation(self, now: dict[str, Any]) -> None:
+        """Refuses other data or another plan than that of the rounds so far."""
         then = records.read_manifest(self.point.folder)
+        for what in ("images", "owners"):
+            if then.get("data", {}).get(what) != now["data"][what]:
+                raise InputError(
+                    f"{self.point.folder} was started with other {what} of images: "
+                    "restore them, or choose another --out."
+                )
+        plan = self.run.plan.schedule
+        for t, row in enumerate(records.read_rounds(self.point.folder)):
+            sends = plan.sends[t] if t < plan.num_rounds else []
+            if t >= plan.num_rounds or (
+                row["clients"] != plan.client[t][sends].tolist()
+                or row["keep_rates"] != plan.keep_rate[t][sends].tolist()
+            ):
+                raise InputError(
+                    f"round {t + 1} in {self.point.folder} does not follow the run's "
+                    "schedule: choose another --out to start anew."
+                )
+        self._folder.keep_schedule(plan)
+        self._say_what_changed(then, now)
+
+    def _say_what_changed(self, then: dict[str, Any], now: dict[str, Any]) -> None:
+        """Names what may move last digits, though no setting that matters."""
         machine = ("versions", "device")
         found = config.differences(
             {name: then.get(name, {}) for name in machine},
@@ -186,13 +174,7 @@ class Recording:
 
     def _finish(self) -> None:
         schedule = self.run.plan.schedule
-        self._folder.finish(
-            {
-                "rounds": schedule.num_rounds,
-                "reason": schedule.reason,
-                "planning_s": self.planning_s,
-            }
-        )
+        self._folder.finish({"rounds": schedule.num_rounds, "reason": schedule.reason})
         self.is_done = True
 
     def close(self) -> None:
@@ -208,7 +190,10 @@ class Recording:
 
 def _shaping(settings: dict[str, Any]) -> dict[str, Any]:
     """Speed settings that shape the compiled program."""
-    names = ("execution", "chunk_size", "clipping_method", "padded_sizes", "devices")
+    names = (
+        *("execution", "chunk_size", "clipping_method", "padded_sizes", "devices"),
+        "eval_batch_size",
+    )
     return {name: settings["perf"].get(name) for name in names}
 
 
@@ -221,8 +206,13 @@ def train_recorded(recordings: Sequence[Recording], hooks: Hooks) -> None:
             recordings, batch.clip_norms, batch.initial, strict=True
         )
     ]
-    clip = batch.clip_norms[0]
-    hooks.say(f"Clip norm {clip.value:.3g}: {clip.statement}.")
+    for statement in dict.fromkeys(clip.statement for clip in batch.clip_norms):
+        own = [c.value for c in batch.clip_norms if c.statement == statement]
+        least, most = f"{min(own):.3g}", f"{max(own):.3g}"
+        value = least if least == most else f"{least} to {most}"
+        hooks.say(f"Clip norm {value}: {statement}.")
+    if hooks.stop():
+        return
     every = [each.point.settings.perf.checkpoint_every for each in recordings]
     first = [recording.first_round for recording in recordings]
     bar = tqdm(

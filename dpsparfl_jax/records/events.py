@@ -38,9 +38,10 @@ class EventLog:
     def __init__(self, folder: pathlib.Path, first_round: int) -> None:
         """Starts a new file; TensorBoard forgets rounds that will come again."""
         self._path = folder
+        again = any(folder.glob("events.out.*"))
         with writing(folder):
             self._writer = EventsWriter(str(folder / "events"))
-            if first_round:
+            if again:
                 start = SessionLog(status=SessionLog.START)
                 self._writer.write_event(Event(session_log=start, step=first_round + 1))
 

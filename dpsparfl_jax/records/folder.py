@@ -24,6 +24,7 @@ from typing import IO, Any
 
 import pandas as pd
 
+from dpsparfl_jax import config
 from dpsparfl_jax import schedule as schedule_lib
 from dpsparfl_jax.errors import InputError, StorageError
 from dpsparfl_jax.records.rows import Row
@@ -77,10 +78,14 @@ class RunFolder:
 
     def start(self, manifest: dict[str, Any], schedule: Schedule) -> None:
         """Writes what is known before training."""
+        self.keep_schedule(schedule)
+        write_whole(self.path / MANIFEST, json.dumps(manifest, indent=1) + "\n")
+
+    def keep_schedule(self, schedule: Schedule) -> None:
+        """Writes the plan."""
         target = self.path / SCHEDULE
         with writing(target):
             schedule_lib.save(schedule, target)
-        write_whole(self.path / MANIFEST, json.dumps(manifest, indent=1) + "\n")
 
     def open_rounds(self, keep: int) -> list[Row]:
         """Opens the table of rounds after its first `keep` rows, which it returns."""
@@ -150,7 +155,8 @@ def read_manifest(path: pathlib.Path) -> dict[str, Any]:
     """The manifest of a run, or a clear refusal."""
     try:
         content = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        content["config"]["seed"]
+        for section in (*config.SECTIONS, "seed"):
+            content["config"][section]
     except (OSError, ValueError, KeyError, TypeError) as reason:
         raise InputError(
             f"{path / MANIFEST} is no manifest of a run, or a damaged one ({reason})."
@@ -173,6 +179,11 @@ class RecordedRun:
     def done(self) -> bool:
         """Whether the run is complete."""
         return bool(self.facts)
+
+    @property
+    def settings(self) -> config.RunConfig:
+        """What it was run with."""
+        return config.from_dict(self.manifest["config"])
 
     @property
     def schedule(self) -> Schedule:

@@ -26,7 +26,6 @@ _FIELDS = (
     "round accuracy cumulative_delay_s cumulative_energy_j cumulative_bits epsilon_max "
     "epsilon_mean diverged"
 ).split()
-_SOMEBODY = {"participations": 1, "rate": 1.0}
 _COLUMNS = {  # of the table of runs: heading and form
     "rounds": ("rounds", "{:.0f}"),
     "accuracy": ("accuracy", "{:.2%}"),
@@ -72,10 +71,8 @@ def summary(run: RecordedRun) -> Row:
         for row in table.itertuples(index=False)
     ]
     clients = run.clients.to_dict("records")
-    served = any(client["participations"] for client in clients)
-    told = rows.summarise(rounds, clients if served else [_SOMEBODY])
-    told |= {name: int(told[name]) for name in ("rounds", "diverged")}
-    return told if served else {**told, "fairness": None}
+    told = rows.summarise(rounds, clients)
+    return told | {name: int(told[name]) for name in ("rounds", "diverged")}
 
 
 def settings_of(run: RecordedRun) -> dict[str, Any]:

@@ -42,12 +42,7 @@ def group_runs(
     """Numbers of runs that train together: equal shapes, bounded memory."""
     groups: dict[Any, list[int]] = collections.defaultdict(list)
     for number, (settings, known) in enumerate(zip(runs, outlines, strict=True)):
-        key = batch_key(settings, known)
-        try:
-            hash(key)
-        except TypeError:  # a model that cannot be compared
-            key = (number,)
-        groups[key].append(number)
+        groups[batch_key(settings, known)].append(number)
     batches = []
     for members in groups.values():
         first = members[0]

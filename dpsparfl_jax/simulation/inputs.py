@@ -4,6 +4,7 @@
 adds the images, who owns them, what everybody may spend, and the whole schedule.
 """
 
+import hashlib
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from dpsparfl_jax import planning
 from dpsparfl_jax.config import RunConfig
 from dpsparfl_jax.data import packing, partition, sources
 from dpsparfl_jax.data.partition import Partition
+from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.privacy import start
 from dpsparfl_jax.privacy.ledger import Ledger
 from dpsparfl_jax.schedule import Schedule
@@ -49,10 +51,19 @@ class RunInputs(NamedTuple):
     clients: Partition
 
 
-def outline(settings: RunConfig) -> Outline:
-    """Shapes, from the configuration alone where the image set is a known one."""
+Described = dict[tuple[object, ...], tuple[tuple[int, int, int], int]]
+
+
+def outline(settings: RunConfig, described: Described | None = None) -> Outline:
+    """Shapes, from the configuration alone where the image set is a known one.
+
+    Others are read; `described` remembers them for the next run of a grid.
+    """
     sizes = partition.client_sizes(settings.data)
-    shape, classes = sources.describe(settings.data)
+    seen = {} if described is None else described
+    if settings.data.image_set not in seen:
+        seen[settings.data.image_set] = sources.describe(settings.data)
+    shape, classes = seen[settings.data.image_set]
     rates = packing.sampling_rate(settings.training.batch_size, sizes)
     capacity = packing.batch_capacity(
         sizes, rates, settings.privacy.overflow_probability
@@ -78,15 +89,37 @@ def open_ledger(settings: RunConfig, known: Outline) -> start.Start:
     return start.start_ledger(settings, known.sizes, known.capacity)
 
 
-def plan_run(settings: RunConfig, schedule: Schedule | None = None) -> Plan:
-    """The whole run but its training; a `schedule` that is known is not made again."""
-    known = outline(settings)
+def plan_run(
+    settings: RunConfig,
+    known: Outline | None = None,
+    schedule: Schedule | None = None,
+) -> Plan:
+    """The whole run but its training; a `schedule` that is known is not made again.
+
+    It must be one that this run's clients can afford.
+    """
+    known = known or outline(settings)
     ledger, message = open_ledger(settings, known)
     planner = planning.Planner(settings, known.sizes, known.num_parameters, ledger)
     warning = planning.delay_warning(planner)
     if schedule is None:
         schedule = planning.plan(settings, known.sizes, known.num_parameters, ledger)
+    else:
+        _check_schedule(schedule, settings, ledger)
     return Plan(known, ledger, schedule, message, warning)
+
+
+def _check_schedule(schedule: Schedule, settings: RunConfig, ledger: Ledger) -> None:
+    """Refuses a schedule of another world, or one that would overspend in this one."""
+    slots = schedule.client.shape[1:] == (settings.wireless.num_channels,)
+    same = np.array_equal(schedule.budget, ledger.budget) and np.array_equal(
+        schedule.affordable, ledger.affordable
+    )
+    if not slots or not same or np.any(schedule.participations > ledger.affordable):
+        raise InputError(
+            "the saved schedule belongs to other clients or budgets: choose another "
+            "--out to start anew."
+        )
 
 
 def with_data(settings: RunConfig, ready: Plan, loaded: sources.Loaded) -> RunInputs:
@@ -95,7 +128,30 @@ def with_data(settings: RunConfig, ready: Plan, loaded: sources.Loaded) -> RunIn
     return RunInputs(settings, ready, loaded, clients)
 
 
-def prepare(settings: RunConfig, loaded: sources.Loaded | None = None) -> RunInputs:
-    """All inputs of a run; images that are loaded already are not loaded again."""
-    ready = plan_run(settings)
+def prepare(
+    settings: RunConfig,
+    loaded: sources.Loaded | None = None,
+    known: Outline | None = None,
+) -> RunInputs:
+    """All inputs of a run; what is loaded or known already is not looked for again."""
+    ready = plan_run(settings, known)
     return with_data(settings, ready, loaded or sources.load(settings.data))
+
+
+def digest_images(loaded: sources.Loaded) -> str:
+    """A hash of all images and labels."""
+    total = hashlib.sha256()
+    for part in (loaded.sets.train, loaded.sets.test):
+        for array in part:
+            total.update(np.ascontiguousarray(array).data)
+    return total.hexdigest()
+
+
+def digest_owners(clients: Partition) -> str:
+    """A hash of who owns which image."""
+    total = hashlib.sha256()
+    for lists in clients:
+        for client in lists:
+            total.update(f"{len(client)};".encode())
+            total.update(np.ascontiguousarray(client).data)
+    return total.hexdigest()

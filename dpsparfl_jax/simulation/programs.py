@@ -4,9 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import flax.linen as nn
 import jax
-import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from dpsparfl_jax.config import RunConfig
@@ -19,7 +17,8 @@ from dpsparfl_jax.types import Array, Params
 class ProgramKey(NamedTuple):
     """All that a program is compiled around."""
 
-    model: nn.Module
+    factory: models.ModelFactory
+    num_classes: int
     image_shape: tuple[int, ...]
     steps: int
     padded_sizes: tuple[int, ...]
@@ -58,7 +57,8 @@ def program_key(settings: RunConfig, known: Outline) -> ProgramKey:
     """What the program of these settings is compiled around."""
     training, perf = settings.training, settings.perf
     return ProgramKey(
-        models.make_model(settings.model.name, known.num_classes),
+        models.get_factory(settings.model.name),
+        known.num_classes,
         tuple(known.image_shape),
         training.local_steps,
         known.padded_sizes,
@@ -73,28 +73,17 @@ def program_key(settings: RunConfig, known: Outline) -> ProgramKey:
     )
 
 
-def get_program(key: ProgramKey) -> Program:
-    """The program for this key, made once a process if the model can be a key."""
-    try:
-        hash(key)
-    except TypeError:
-        return _build(key)
-    return _built(key)
-
-
 @functools.lru_cache(maxsize=8)
-def _built(key: ProgramKey) -> Program:
-    return _build(key)
-
-
-def _build(key: ProgramKey) -> Program:
+def get_program(key: ProgramKey) -> Program:
+    """The program for this key, made once a process."""
     mesh = cohort.task_mesh(list(key.devices))
-    init = jax.jit(functools.partial(_init, key.model, key.image_shape))
+    model, shape = key.factory(key.num_classes), key.image_shape
+    init = jax.jit(lambda seeded: models.init_params(model, seeded, shape))
     shapes = jax.eval_shape(init, jax.random.key(0))
     spec = local.make_spec(
-        key.model,
+        model,
         shapes,
-        key.image_shape,
+        shape,
         steps=key.steps,
         padded_sizes=key.padded_sizes,
         method=key.method,
@@ -109,21 +98,14 @@ def _build(key: ProgramKey) -> Program:
             spec, execution=key.execution, chunk_size=key.chunk_size, mesh=mesh
         ),
         evaluate.make_evaluate(
-            key.model,
-            key.image_shape,
+            model,
+            shape,
             batch_size=key.eval_batch_size,
             execution=key.execution,
         ),
-        norms.make_gradient_norms(
-            key.model, shapes, key.image_shape, method=key.method
-        ),
+        norms.make_gradient_norms(model, shapes, key.image_shape, method=key.method),
         jax.jit(_take),
     )
-
-
-def _init(model: nn.Module, image_shape: tuple[int, ...], key: jax.Array) -> Params:
-    images = jnp.zeros((1, *image_shape), jnp.float32)
-    return model.init(key, images)["params"]
 
 
 def _take(params: Params, run: jax.Array) -> Params:

@@ -40,13 +40,18 @@ def model_names() -> tuple[str, ...]:
     return tuple(_REGISTRY)
 
 
-def make_model(name: str, num_classes: int = 10) -> nn.Module:
-    """The model registered under `name`."""
+def get_factory(name: str) -> ModelFactory:
+    """The factory registered under `name`."""
     if name not in _REGISTRY:
         raise InputError(
             f"unknown model {name!r}: choose one of {', '.join(_REGISTRY)}."
         )
-    return _REGISTRY[name](num_classes)
+    return _REGISTRY[name]
+
+
+def make_model(name: str, num_classes: int = 10) -> nn.Module:
+    """The model registered under `name`."""
+    return get_factory(name)(num_classes)
 
 
 def init_params(

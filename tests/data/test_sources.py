@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dpsparfl_jax.data import sources
+from dpsparfl_jax.data import files
 from dpsparfl_jax.errors import InputError
 
 
@@ -26,7 +26,7 @@ def write(path, **changes):
 
 def test_reads_an_npz(tmp_path):
     write(tmp_path / "toy.npz")
-    sets = sources.load_npz("toy", tmp_path)
+    sets = files.load_npz("toy", tmp_path)
     np.testing.assert_array_equal(sets.train.images, arrays()[0])
     assert sets.train.labels.dtype == np.int32
     assert sets.test.images.shape == (2, 3, 3, 1)
@@ -37,19 +37,19 @@ def test_missing_damaged_and_incomplete_files(tmp_path):
     with pytest.raises(
         InputError, match=r"point --data.dir at a folder that holds toy"
     ):
-        sources.load_npz("toy", tmp_path)
+        files.load_npz("toy", tmp_path)
     (tmp_path / "toy.npz").write_bytes(b"PK\x03\x04 not a zip")
     with pytest.raises(InputError, match="not readable as an npz"):
-        sources.load_npz("toy", tmp_path)
+        files.load_npz("toy", tmp_path)
     (tmp_path / "toy.npz").write_bytes(b"junk")
     with pytest.raises(InputError, match="not readable as an npz"):
-        sources.load_npz("toy", tmp_path)
+        files.load_npz("toy", tmp_path)
     write(tmp_path / "toy.npz", test_labels=None)
     with pytest.raises(InputError, match="not readable as an npz"):
-        sources.load_npz("toy", tmp_path)
+        files.load_npz("toy", tmp_path)
     write(tmp_path / "toy.npz", test_images=np.zeros((2, 5, 5, 1), np.uint8))
     with pytest.raises(InputError, match="different shapes"):
-        sources.load_npz("toy", tmp_path)
+        files.load_npz("toy", tmp_path)
 
 
 def test_any_damaged_byte_is_a_clear_refusal_or_harmless(tmp_path):
@@ -69,7 +69,7 @@ def test_any_damaged_byte_is_a_clear_refusal_or_harmless(tmp_path):
         damaged[position] ^= 0xFF
         path.write_bytes(damaged)
         try:
-            sets = sources.load_npz("toy", tmp_path)
+            sets = files.load_npz("toy", tmp_path)
         except InputError:
             refused += 1
         else:  # zip metadata that does not matter
@@ -91,4 +91,4 @@ def test_any_damaged_byte_is_a_clear_refusal_or_harmless(tmp_path):
 )
 def test_bad_arrays_are_refused(images, labels, message):
     with pytest.raises(InputError, match=message):
-        sources.check_images(images, labels)
+        files.check_images(images, labels)
