@@ -94,7 +94,11 @@ class WirelessConfig(Section):
 class ScheduleConfig(Section):
     """Who takes part in a round, on which channel, with what keep rate and power."""
 
-    policy: str = opt("dp_sparfl", "name of a registered policy", paper="section IV")
+    policy: str = opt(
+        "dp_sparfl",
+        "dp_sparfl, delay_min, round_robin, random, or a policy that you registered",
+        paper="section IV",
+    )
     solver: str = opt(
         "joint",
         "how dp_sparfl solves a round: exactly, by fast descent, or by the paper's "

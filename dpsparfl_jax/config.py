@@ -17,7 +17,11 @@ from dpsparfl_jax.options import Section, opt
 class ModelConfig(Section):
     """What is trained."""
 
-    name: str = opt("mnist_cnn", "name of a registered model", paper="Setup")
+    name: str = opt(
+        "mnist_cnn",
+        "mnist_cnn, cifar_cnn, small_cnn, logistic, or a model that you registered",
+        paper="Setup",
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,8 +83,8 @@ class PrivacyConfig(Section):
     )
     accountant: str = opt(
         "pld",
-        "name of a registered accountant: rdp is the paper's, pld is tighter and "
-        "affords more participations",
+        "rdp is the paper's, pld is tighter and affords more participations; or an "
+        "accountant that you registered",
     )
     max_participations: int = opt(
         2000, "participations after which a client retires whatever its budget", low=1

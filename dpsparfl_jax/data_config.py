@@ -49,7 +49,8 @@ class DataConfig(Section):
         super().__post_init__()
         if (self.partition == "file") != bool(self.partition_file):
             raise InputError(
-                "partition must be file if, and only if, partition_file is given."
+                "partition=file needs partition_file, and partition_file needs "
+                "partition=file: give both or neither."
             )
 
     @property

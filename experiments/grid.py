@@ -39,7 +39,8 @@ def parse(text: str) -> list[Axis]:
                 f"--grid: {part!r} is not of the form setting=value,value (several "
                 "settings are separated by semicolons)."
             )
-        _field_type(name)
+        for value in values:
+            _typed(name, value)
         if name in (axis.name for axis in axes) or len(set(values)) < len(values):
             raise InputError(f"--grid: {name} is given, or has a value, twice.")
         axes.append(Axis(name, values))

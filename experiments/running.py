@@ -77,8 +77,10 @@ def execute(
     try:
         outcome = _train(possible, stopper, resume)
         failed |= outcome.failed
-        if failed and len(points) == 1:
-            raise InputError(next(iter(failed.values())))
+        if len(failed) == len(points) and len(set(failed.values())) == 1:
+            (reason,) = set(failed.values())
+            failed = {}
+            raise InputError(reason)
         if outcome.skipped:
             print(f"Finished before: {', '.join(outcome.skipped)}.")
         found = [
@@ -86,16 +88,17 @@ def execute(
             for point in possible
             if (point.folder / records.MANIFEST).is_file()
         ]
-        print(table(found))
+        if found:
+            print(table(found))
         if report and any(len(run.rounds) for run in found):
             print(f"Report: {files.write_report(found, out)}")
     finally:
-        for name, reason in failed.items() if len(points) > 1 else ():
+        for name, reason in failed.items():
             print(f"FAILED {name}: {reason}", file=sys.stderr)
     if outcome.stopped:
+        how = "" if resume else " with --resume"
         print(
-            f"Stopped: {', '.join(outcome.stopped)}; the same command with --resume "
-            "goes on.",
+            f"Stopped: {', '.join(outcome.stopped)}; the same command{how} goes on.",
             file=sys.stderr,
         )
         return 128 + stopper.signal

@@ -35,7 +35,8 @@ def main() -> int:
         raise InputError("there is no grid: give --grid='setting=value,value;...'.")
     for axis in axes:
         if cli.is_set(axis.name):
-            raise InputError(f"{axis.name} is both a flag and an axis of the grid.")
+            whose = "the grid" if _GRID.value else "the preset's grid: give --grid"
+            raise InputError(f"{axis.name} is both a flag and an axis of {whose}.")
     points = grid.shard(grid.expand(base, axes), _SHARD.value)
     if not points:
         raise InputError("this shard is empty: there are fewer runs than shards.")

@@ -106,16 +106,13 @@ def test_long_names_are_cut_and_still_differ():
         ("seed=1,,2", "is not of the form"),
         ("seed=1;seed=2", "seed is given, or has a value, twice"),
         ("seed=1,1", "seed is given, or has a value, twice"),
+        ("seed=1,many", "--grid: 'many' is no int, as seed needs"),
+        ("privacy.noise=maybe", "'maybe' is no bool"),
     ],
 )
 def test_bad_grids_are_refused(text, message):
     with pytest.raises(InputError, match=message):
         grid.parse(text)
-
-
-def test_a_value_of_the_wrong_kind_is_the_points_problem():
-    (point,) = grid.expand(RunConfig(), grid.parse("seed=many"))
-    assert point.problem == "--grid: 'many' is no int, as seed needs."
 
 
 def test_shards_are_a_partition():

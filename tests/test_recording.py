@@ -198,6 +198,25 @@ def test_a_checkpoint_ahead_of_the_rows_is_not_used(whole, tmp_path):
     assert same.facts(folder) == same.facts(whole / "p0")
 
 
+def test_a_damaged_row_is_named_and_nothing_is_lost(whole, tmp_path):
+    folder = unfinished(whole, tmp_path)
+    lines = (folder / records.ROUNDS).read_text().splitlines(keepends=True)
+    damaged = lines[0] + '{"round": garbage\n' + "".join(lines[2:])
+    (folder / records.ROUNDS).write_text(damaged)
+    _, log = run(tmp_path, RUNS[0], resume=True)
+    assert "line 2 of rounds.jsonl is damaged (all is kept in" in log.text
+    assert (folder / "rounds.jsonl.damaged").read_text() == damaged
+    assert same.facts(folder) == same.facts(whole / "p0")
+    # A finished run is never told shorter than it was.
+    (folder / records.ROUNDS).write_text(damaged)
+    with pytest.raises(InputError, match=r"finished run of 6 rounds, but rounds.jsonl"):
+        records.load_run(folder)
+    shutil.copy(whole / "p0" / records.ROUNDS, folder)
+    (folder / records.CLIENTS).unlink()
+    with pytest.raises(InputError, match=r"or clients.csv is missing"):
+        records.load_run(folder)
+
+
 def test_without_any_good_checkpoint_a_run_starts_again(whole, tmp_path):
     folder = unfinished(whole, tmp_path)
     shutil.rmtree(folder / checkpoint.FOLDER)
@@ -346,6 +365,13 @@ def test_foreign_folders_are_refused(whole, tmp_path):
         run(tmp_path, RUNS[0])
     with pytest.raises(InputError, match="holds another run: choose another --out"):
         run(whole / "p0", RUNS[0])
+    lost = shutil.copytree(whole, tmp_path / "lost") / "p0"
+    (lost / records.MANIFEST).unlink()
+    with pytest.raises(InputError, match=r"a run without its manifest.json: restore"):
+        run(tmp_path / "lost", RUNS[0])
+    single = Point("x", RUNS[0], whole)
+    with pytest.raises(InputError, match="holds other runs in folders of their own"):
+        campaign.is_finished(single, resume=True)
     (tmp_path / "file").mkdir()
     (tmp_path / "file" / "p0").touch()
     with pytest.raises(InputError, match="is a file: choose another"):

@@ -83,7 +83,7 @@ def test_another_run_in_the_folder_is_refused(quick, cache):
     done = run(out, cache, "--training.clip_norm=3")
     assert_refused(done, "holds another run (training.clip_norm was 4.0, is 3.0)")
     done = run(out, cache, "--schedule.policy=random", "--resume")
-    assert_refused(done, "holds other files")
+    assert_refused(done, "holds other runs in folders of their own")
 
 
 def test_killed_runs_go_on_to_the_same_bits(cache):
@@ -248,10 +248,16 @@ def test_bad_input_gets_one_sentence_and_exit_code_2(tmp_path, cache, flag, mess
         (("--preset=paper_mnist",), "there is no grid"),
         (("--grid=seed=0,1", "--out="), "name a folder for the records"),
         (("--grid=privacy.delta=0",), "no run of the grid is possible"),
+        (("--schedule.policy=random",), "an axis of the preset's grid: give --grid"),
     ],
 )
 def test_bad_sweeps_are_refused(tmp_path, flags, message):
     assert_refused(run(tmp_path / "o", *flags, program="experiments.sweep"), message)
+
+
+def test_what_fails_all_runs_alike_is_said_once(tmp_path, cache):
+    done = run(tmp_path / "o", cache, "--data.name=mnits")
+    assert_refused(done, "has neither mnits.npz nor the four idx files")
 
 
 def test_an_interrupted_start_has_no_traceback(tmp_path, cache):

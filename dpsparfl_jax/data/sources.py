@@ -19,6 +19,7 @@ from dpsparfl_jax.data.files import LabelledSets
 from dpsparfl_jax.errors import InputError
 
 DEBIAN_FASHION_MNIST = pathlib.Path("/usr/share/datasets/fashion-mnist")
+_MOST_GLYPHS = 1_000_000
 # Image shape and classes of the sets that are known by name.
 KNOWN = {
     "glyphs": ((28, 28, 1), 10),
@@ -75,6 +76,11 @@ def _draw(settings: DataConfig) -> Loaded:
     """Glyphs, at least as many as the clients own."""
     train = max(glyphs.TRAIN, int(partition.client_sizes(settings).sum()))
     test = max(glyphs.TEST, settings.num_clients * settings.test_examples)
+    if train + test > _MOST_GLYPHS:
+        raise InputError(
+            f"the clients ask for {train + test} glyphs, but at most {_MOST_GLYPHS} "
+            "are drawn: lower num_clients or the images of a client."
+        )
     sets = glyphs.glyphs(settings.glyphs_seed, train, test)
     return Loaded(sets, f"glyphs drawn with seed {settings.glyphs_seed}")
 

@@ -58,9 +58,12 @@ def _refuse_other_files(point: Point) -> None:
     ours = (records.LOCK, records.SCHEDULE)
     for file in sorted(point.folder.iterdir()) if point.folder.is_dir() else []:
         if file.name not in ours and not file.name.endswith(".part"):
-            raise InputError(
-                f"{point.folder} holds other files ({file.name}): choose another --out."
-            )
+            what = f"holds other files ({file.name})"
+            if (point.folder / records.ROUNDS).is_file():
+                what = f"holds a run without its {records.MANIFEST}: restore that"
+            elif (file / records.MANIFEST).is_file():
+                what = f"holds other runs in folders of their own ({file.name})"
+            raise InputError(f"{point.folder} {what}, or choose another --out.")
 
 
 def run_points(points: Sequence[Point], hooks: Hooks, *, resume: bool) -> Outcome:

@@ -69,13 +69,19 @@ class Recording:
             self._folder.start(manifest, self.run.plan.schedule)
         else:
             self._check_continuation(manifest)
+        damage = self._folder.set_damaged_rounds_aside()
+        if damage:
+            self._hooks.say(f"{self.point.name}: {damage}.")
         self._checkpoints = Checkpoints(self.point.folder)
         most = len(records.read_rounds(self.point.folder))
         restored = self._checkpoints.restore(initial, most)
         self.first_round = restored.rounds
-        for complaint in restored.complaints:
+        if restored.complaints:
             where = f"round {restored.rounds}" if restored.rounds else "the start"
-            self._hooks.say(f"{self.point.name}: {complaint}; going on from {where}.")
+            self._hooks.say(
+                f"{self.point.name}: {'; '.join(restored.complaints)}; going on from "
+                f"{where}."
+            )
         self._checkpoints.forget_after(restored.rounds)
         self._folder.open_rounds(restored.rounds)
         total = self.run.plan.schedule.num_rounds

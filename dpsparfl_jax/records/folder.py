@@ -87,6 +87,16 @@ class RunFolder:
         with writing(target):
             schedule_lib.save(schedule, target)
 
+    def set_damaged_rounds_aside(self) -> str:
+        """Keeps a copy of rows that follow a damaged one; says where, if there are."""
+        text = _rounds_text(self.path)
+        whole = len(read_rounds(self.path))
+        if text.count("\n") <= whole:  # at most a last line that was cut off
+            return ""
+        aside = self.path / f"{ROUNDS}.damaged"
+        write_whole(aside, text)
+        return f"line {whole + 1} of {ROUNDS} is damaged (all is kept in {aside.name})"
+
     def open_rounds(self, keep: int) -> list[Row]:
         """Opens the table of rounds after its first `keep` rows, which it returns."""
         kept = read_rounds(self.path)[:keep]
@@ -135,11 +145,7 @@ def _line(row: Row) -> str:
 def read_rounds(path: pathlib.Path) -> list[Row]:
     """Rows up to the first that is not whole or not in order."""
     rows: list[Row] = []
-    try:
-        text = (path / ROUNDS).read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return rows
-    for line in text.splitlines(keepends=True):
+    for line in _rounds_text(path).splitlines(keepends=True):
         try:
             row = json.loads(line)
         except ValueError:
@@ -149,6 +155,13 @@ def read_rounds(path: pathlib.Path) -> list[Row]:
             break
         rows.append(row)
     return rows
+
+
+def _rounds_text(path: pathlib.Path) -> str:
+    try:
+        return (path / ROUNDS).read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""
 
 
 def read_manifest(path: pathlib.Path) -> dict[str, Any]:
@@ -194,13 +207,21 @@ class RecordedRun:
 def load_run(path: str | os.PathLike[str], name: str = "") -> RecordedRun:
     """Reads one run's folder."""
     folder = pathlib.Path(path)
+    rounds, facts = read_rounds(folder), _read_facts(folder / DONE)
+    clients = _read_clients(folder / CLIENTS)
+    if facts and (len(rounds) != facts["rounds"] or clients.empty):
+        raise InputError(
+            f"{folder} holds a finished run of {facts['rounds']} rounds, but {ROUNDS} "
+            f"has only {len(rounds)} that are whole, or {CLIENTS} is missing: restore "
+            f"them, or delete {DONE} and go on with --resume."
+        )
     return RecordedRun(
         name or folder.name,
         folder,
         read_manifest(folder),
-        pd.DataFrame(read_rounds(folder)),
-        _read_clients(folder / CLIENTS),
-        _read_facts(folder / DONE),
+        pd.DataFrame(rounds),
+        clients,
+        facts,
     )
 
 
