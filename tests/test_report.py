@@ -115,7 +115,8 @@ def write_run(folder, *, seed=0, num_rounds=12, done=True, eval_every=1, **chang
         right = np.arange(users * 50) % 5 > 0
         clients = pd.DataFrame(rows.client_rows(plan, labels, [50] * users, right))
         clients.to_csv(folder / records.CLIENTS, index=False)
-        records.write_whole(folder / records.DONE, '{"rounds": 1}\n')
+        facts = json.dumps({"rounds": num_rounds})
+        records.write_whole(folder / records.DONE, facts)
     return folder
 
 

@@ -56,14 +56,22 @@ def is_finished(point: Point, *, resume: bool) -> bool:
 def _refuse_other_files(point: Point) -> None:
     """A run killed before its manifest was there leaves these; all else is not ours."""
     ours = (records.LOCK, records.SCHEDULE)
-    for file in sorted(point.folder.iterdir()) if point.folder.is_dir() else []:
-        if file.name not in ours and not file.name.endswith(".part"):
-            what = f"holds other files ({file.name})"
-            if (point.folder / records.ROUNDS).is_file():
-                what = f"holds a run without its {records.MANIFEST}: restore that"
-            elif (file / records.MANIFEST).is_file():
-                what = f"holds other runs in folders of their own ({file.name})"
-            raise InputError(f"{point.folder} {what}, or choose another --out.")
+    files = sorted(point.folder.iterdir()) if point.folder.is_dir() else []
+    strange = [
+        file.name
+        for file in files
+        if file.name not in ours and not file.name.endswith(".part")
+    ]
+    if not strange:
+        return
+    runs = [file.name for file in files if (file / records.MANIFEST).is_file()]
+    if (point.folder / records.ROUNDS).is_file():
+        what = f"holds a run without its {records.MANIFEST}: restore that"
+    elif runs:
+        what = f"holds other runs in folders of their own ({runs[0]}): add to them"
+    else:
+        what = f"holds other files ({strange[0]}): move them"
+    raise InputError(f"{point.folder} {what}, or choose another --out.")
 
 
 def run_points(points: Sequence[Point], hooks: Hooks, *, resume: bool) -> Outcome:
