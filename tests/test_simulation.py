@@ -1,5 +1,7 @@
 """Is a simulated run the schedule, trained: alone, in a grid, resumed, on devices?"""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -44,7 +46,7 @@ def test_a_run_is_its_schedule_round_by_round(alone):
     """Written out: rows from the schedule, one cohort step and one evaluation each."""
     (run,) = prepared(GRID[0])
     batch, plan, sets = Batch([run]), run.plan.schedule, run.loaded.sets
-    put = lambda tree: cohort.replicate(tree, batch.program.mesh)  # noqa: E731
+    put = functools.partial(cohort.replicate, mesh=batch.program.mesh)
     params = put(jax.tree.map(lambda leaf: leaf[None], batch.initial[0]))
     test_rows = np.concatenate(run.clients.test).astype(np.int32)[None]
     for t in range(plan.num_rounds):

@@ -3,23 +3,10 @@
 import pytest
 
 from dpsparfl_jax.config import DataConfig
-from dpsparfl_jax.data import glyphs, sources, tfds_sets
+from dpsparfl_jax.data import glyphs, sources
 from dpsparfl_jax.errors import InputError
 from tests.data.test_files import write_idx
 from tests.data.test_sources import arrays, write
-
-
-@pytest.fixture
-def bare(tmp_path, monkeypatch):
-    """A machine with no image set at all and no TensorFlow."""
-    monkeypatch.setattr(sources, "DEBIAN_FASHION_MNIST", tmp_path / "debian")
-    find = tfds_sets.importlib.util.find_spec
-    monkeypatch.setattr(
-        tfds_sets.importlib.util,
-        "find_spec",
-        lambda name: None if name == "tensorflow" else find(name),
-    )
-    return str(tmp_path / "tfds")
 
 
 def load(**settings):

@@ -11,7 +11,6 @@ from dpsparfl_jax.config import DataConfig
 from dpsparfl_jax.data import files, sources, tfds_sets
 from dpsparfl_jax.errors import InputError
 from tests.commands import ROOT
-from tests.data.test_load import bare  # noqa: F401
 
 
 def make_sets(shape=(28, 28, 1), train=30, test=12):
@@ -77,7 +76,7 @@ def test_what_is_there_is_not_overwritten(tmp_path):
         tfds_sets.write_tfds(make_sets(), "../toy", tmp_path)
 
 
-def test_an_interrupted_preparation_leaves_nothing_to_load(tmp_path, bare):  # noqa: F811
+def test_an_interrupted_preparation_leaves_nothing_to_load(tmp_path, bare):
     def stop(count):
         raise KeyboardInterrupt
 
@@ -92,7 +91,7 @@ def test_an_interrupted_preparation_leaves_nothing_to_load(tmp_path, bare):  # n
     tfds_sets.write_tfds(make_sets(), "mnist", tmp_path)
 
 
-def test_sets_that_need_tensorflow_say_so(tmp_path, bare):  # noqa: F811
+def test_sets_that_need_tensorflow_say_so(tmp_path, bare):
     settings = DataConfig(name="mnist", tfds_dir=str(tmp_path))
     hint = r"needs TensorFlow: pip install 'dpsparfl_jax\[tf\]' .* --data\.dir"
     with pytest.raises(InputError, match=f"has no mnist, and preparing it {hint}"):
@@ -115,7 +114,7 @@ def test_the_newest_version_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["features.json", "dataset_info.json", "record"])
-def test_a_damaged_set_is_refused_in_one_sentence(tmp_path, damage, bare):  # noqa: F811
+def test_a_damaged_set_is_refused_in_one_sentence(tmp_path, damage, bare):
     path = tfds_sets.write_tfds(make_sets(), "toy", tmp_path)
     if damage == "record":
         next(path.glob("*test.array_record*")).unlink()

@@ -1,0 +1,187 @@
+"""Do stopped, killed and damaged runs go on to the same bits, or not at all?"""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from benchmarks import same
+from dpsparfl_jax import records
+from dpsparfl_jax import schedule as schedule_lib
+from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.recording import checkpoint
+from dpsparfl_jax.simulation import inputs
+from tests import toy
+from tests.recording.runs import RUNS, Log, run, settings, unfinished
+
+
+@pytest.mark.parametrize("stop_after", [1, 2, 3, 5])
+def test_a_stopped_batch_goes_on_to_the_same_bits(whole, tmp_path, stop_after):
+    outcome, _ = run(tmp_path, *RUNS, log=Log(stop_after))
+    assert outcome.stopped
+    assert not outcome.failed
+    with pytest.raises(InputError, match="unfinished run: add --resume"):
+        run(tmp_path, *RUNS)
+    outcome, log = run(tmp_path, *RUNS, resume=True)
+    assert not outcome.stopped
+    # The first question comes before the batch, the second before its first round.
+    assert ("going on after round" in log.text) == (stop_after > 1)
+    for name in ("p0", "p1", "p2"):
+        assert same.facts(tmp_path / name) == same.facts(whole / name)
+
+
+def test_runs_at_different_rounds_go_on_together(whole, tmp_path):
+    """One lost everything, one lost its newest checkpoint, one is finished."""
+    shutil.copytree(whole, tmp_path / "x")
+    shutil.rmtree(tmp_path / "x" / "p0")
+    lost = tmp_path / "x" / "p1"
+    (lost / records.DONE).unlink()
+    (lost / records.CLIENTS).unlink()
+    shutil.rmtree(lost / checkpoint.FOLDER / "5")
+    outcome, log = run(tmp_path / "x", *RUNS, resume=True)
+    assert outcome.finished == ["p0", "p1"]
+    assert outcome.skipped == ["p2"]
+    assert "p1: going on after round 4 of 5" in log.text
+    for name in ("p0", "p1", "p2"):
+        assert same.facts(tmp_path / "x" / name) == same.facts(whole / name)
+
+
+def test_killed_between_the_last_checkpoint_and_done(whole, tmp_path):
+    folder = unfinished(whole, tmp_path)
+    outcome, _ = run(tmp_path, RUNS[0], resume=True)
+    assert outcome.finished == ["p0"]
+    assert same.facts(folder) == same.facts(whole / "p0")
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "remove"])
+def test_a_damaged_newest_checkpoint_falls_back_and_says_so(whole, tmp_path, damage):
+    folder = unfinished(whole, tmp_path)
+    newest = folder / checkpoint.FOLDER / "6"
+    files = sorted((f for f in newest.rglob("*") if f.is_file()), key=_size)
+    biggest = files[-1]
+    if damage == "flip":
+        content = bytearray(biggest.read_bytes())
+        for place in range(len(content) // 4, len(content), 97):
+            content[place] ^= 0x55
+        biggest.write_bytes(content)
+    elif damage == "truncate":
+        for file in files:
+            file.write_bytes(file.read_bytes()[: _size(file) // 2])
+    else:
+        biggest.unlink()
+    outcome, log = run(tmp_path, RUNS[0], resume=True)
+    assert outcome.finished == ["p0"]
+    assert "checkpoint 6 is damaged" in log.text
+    assert "going on from round 4" in log.text
+    assert same.facts(folder) == same.facts(whole / "p0")
+
+
+def _size(path):
+    return path.stat().st_size
+
+
+def test_other_conditions_are_named(whole, tmp_path):
+    folder = unfinished(whole, tmp_path)
+    manifest = json.loads((folder / records.MANIFEST).read_text())
+    manifest["versions"]["jax"] = "0.0.1"
+    (folder / records.MANIFEST).write_text(json.dumps(manifest))
+    changed = settings(0, perf={"padded_sizes": 1})
+    _, log = run(tmp_path, changed, resume=True)
+    assert "goes on under other conditions (versions.jax was '0.0.1', is" in log.text
+    assert "perf.padded_sizes was 2, is 1" in log.text
+
+
+def test_a_checkpoint_ahead_of_the_rows_is_not_used(whole, tmp_path):
+    folder = unfinished(whole, tmp_path)
+    lines = (folder / records.ROUNDS).read_text().splitlines(keepends=True)
+    (folder / records.ROUNDS).write_text("".join(lines[:4]) + lines[4][:30])
+    _, log = run(tmp_path, RUNS[0], resume=True)
+    assert "checkpoint 6 is ahead of the 4 recorded rounds" in log.text
+    assert same.facts(folder) == same.facts(whole / "p0")
+
+
+def test_a_damaged_row_is_named_and_nothing_is_lost(whole, tmp_path):
+    folder = unfinished(whole, tmp_path)
+    lines = (folder / records.ROUNDS).read_text().splitlines(keepends=True)
+    damaged = lines[0] + '{"round": garbage\n' + "".join(lines[2:])
+    (folder / records.ROUNDS).write_text(damaged)
+    _, log = run(tmp_path, RUNS[0], resume=True)
+    assert "line 2 of rounds.jsonl is damaged (all is kept in" in log.text
+    assert (folder / "rounds.jsonl.damaged").read_text() == damaged
+    assert same.facts(folder) == same.facts(whole / "p0")
+    # A finished run is never told shorter than it was.
+    (folder / records.ROUNDS).write_text(damaged)
+    with pytest.raises(InputError, match=r"finished run of 6 rounds, but rounds.jsonl"):
+        records.load_run(folder)
+    shutil.copy(whole / "p0" / records.ROUNDS, folder)
+    (folder / records.CLIENTS).unlink()
+    with pytest.raises(InputError, match=r"or clients.csv is missing"):
+        records.load_run(folder)
+
+
+def test_without_any_good_checkpoint_a_run_starts_again(whole, tmp_path):
+    folder = unfinished(whole, tmp_path)
+    shutil.rmtree(folder / checkpoint.FOLDER)
+    (folder / records.SCHEDULE).write_bytes(b"junk")
+    _, log = run(tmp_path, RUNS[0], resume=True)
+    assert "is no schedule, or a damaged one" in log.text
+    assert records.load_run(folder).schedule.num_rounds == 6  # written anew
+    assert same.facts(folder) == same.facts(whole / "p0")
+
+
+def lists(tmp_path, size):
+    """A partition file of six clients with `size` images each."""
+    path = tmp_path / "lists.json"
+    train = np.arange(6 * size).reshape(6, size).tolist()
+    path.write_text(json.dumps({"train": train}))
+    return str(path)
+
+
+def test_a_resumed_run_must_have_the_same_images_and_owners(tmp_path):
+    given = {"partition": "file", "partition_file": lists(tmp_path, 60)}
+    outcome, _ = run(tmp_path, settings(0, data=given), log=Log(3))
+    assert outcome.stopped == ["p0"]
+    # Other owners: fewer images each, so that less could be afforded.
+    lists(tmp_path, 40)
+    outcome, _ = run(tmp_path, settings(0, data=given), resume=True)
+    assert "belongs to other clients or budgets" in outcome.failed["p0"]
+    # As many images, but others.
+    path = tmp_path / "lists.json"
+    train = (np.arange(360).reshape(6, 60) + 1).tolist()
+    path.write_text(json.dumps({"train": train}))
+    outcome, _ = run(tmp_path, settings(0, data=given), resume=True)
+    assert "started with other owners of images" in outcome.failed["p0"]
+    lists(tmp_path, 60)
+    (tmp_path / "images").mkdir()
+    toy.write(tmp_path / "images" / "toy.npz", toy.SHAPE, test=390)
+    moved = settings(0, data={**given, "dir": str(tmp_path / "images")})
+    outcome, _ = run(tmp_path, moved, resume=True)
+    assert "started with other images of images" in outcome.failed["p0"]
+    outcome, _ = run(tmp_path, settings(0, data=given), resume=True)
+    assert outcome.finished == ["p0"]
+
+
+def test_the_schedule_of_another_run_is_refused(whole, tmp_path):
+    folder = unfinished(whole, tmp_path)
+    other = settings(0, privacy={"epsilon_lo": 20.0, "epsilon_hi": 30.0})
+    schedule_lib.save(inputs.plan_run(other).schedule, folder / records.SCHEDULE)
+    outcome, _ = run(tmp_path, RUNS[0], resume=True)
+    assert "belongs to other clients or budgets" in outcome.failed["p0"]
+    other = settings(0, schedule={"policy": "random"})
+    schedule_lib.save(inputs.plan_run(other).schedule, folder / records.SCHEDULE)
+    outcome, _ = run(tmp_path, RUNS[0], resume=True)
+    assert "does not follow the run's schedule" in outcome.failed["p0"]
+
+
+def test_a_private_clip_norm_is_the_same_after_resuming(tmp_path):
+    private = settings(
+        0,
+        privacy={"clip_calibration": "private", "clip_noise_multiplier": 2.0,
+                 "epsilon_lo": 8.0, "noise_multiplier": 2.0},
+    )  # fmt: skip
+    run(tmp_path / "whole", private)
+    run(tmp_path / "cut", private, log=Log(3))
+    _, log = run(tmp_path / "cut", private, resume=True)
+    assert "private 0.5-quantile" in log.text
+    assert same.facts(tmp_path / "cut" / "p0") == same.facts(tmp_path / "whole" / "p0")
