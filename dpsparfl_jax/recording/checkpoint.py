@@ -5,6 +5,7 @@ planned ahead, and random numbers are named by round and client.
 """
 
 import hashlib
+import logging
 import pathlib
 import sys
 from typing import Any, NamedTuple
@@ -54,10 +55,16 @@ class Checkpoints:
             cleanup_tmp_directories=not read_only,
             read_only=read_only,
         )
+        logger = logging.getLogger("absl")
+        level = logger.level
         try:
+            if read_only:  # Orbax warns of what was asked for
+                logger.setLevel(logging.ERROR)
             self._manager = ocp.CheckpointManager(self.path, options=options)
         except (OSError, ValueError, RuntimeError) as reason:
             raise self._failure(reason) from None
+        finally:
+            logger.setLevel(level)
 
     def save(self, rounds: int, params: Params) -> None:
         """Keeps the model after so many rounds."""
