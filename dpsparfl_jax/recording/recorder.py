@@ -73,7 +73,10 @@ class Recording:
         if damage:
             self._hooks.say(f"{self.point.name}: {damage}.")
         self._checkpoints = Checkpoints(self.point.folder)
+        total = self.run.plan.schedule.num_rounds
         most = len(records.read_rounds(self.point.folder))
+        if not (self.point.folder / records.CLIENTS).is_file():
+            most = min(most, total - 1)  # the last round makes that table
         restored = self._checkpoints.restore(initial, most)
         self.first_round = restored.rounds
         if restored.complaints:
@@ -84,7 +87,6 @@ class Recording:
             )
         self._checkpoints.forget_after(restored.rounds)
         self._folder.open_rounds(restored.rounds)
-        total = self.run.plan.schedule.num_rounds
         if restored.rounds == total:
             self._finish()
         elif restored.rounds:
@@ -127,11 +129,11 @@ class Recording:
     def _check_continuation(self, now: dict[str, Any]) -> None:
         """Refuses other data or another plan than that of the rounds so far."""
         then = records.read_manifest(self.point.folder)
-        for what in ("images", "owners"):
-            if then.get("data", {}).get(what) != now["data"][what]:
+        for name, what in (("images", "images"), ("owners", "owners of images")):
+            if then.get("data", {}).get(name) != now["data"][name]:
                 raise InputError(
-                    f"{self.point.folder} was started with other {what} of images: "
-                    "restore them, or choose another --out."
+                    f"{self.point.folder} was started with other {what}: restore them, "
+                    "or choose another --out."
                 )
         plan = self.run.plan.schedule
         for t, row in enumerate(records.read_rounds(self.point.folder)):

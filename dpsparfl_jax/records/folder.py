@@ -97,13 +97,12 @@ class RunFolder:
         write_whole(aside, text)
         return f"line {whole + 1} of {ROUNDS} is damaged (all is kept in {aside.name})"
 
-    def open_rounds(self, keep: int) -> list[Row]:
-        """Opens the table of rounds after its first `keep` rows, which it returns."""
+    def open_rounds(self, keep: int) -> None:
+        """Opens the table of rounds after its first `keep` rows."""
         kept = read_rounds(self.path)[:keep]
         write_whole(self.path / ROUNDS, "".join(map(_line, kept)))
         with writing(self.path / ROUNDS):
             self._rounds = open(self.path / ROUNDS, "a", encoding="utf-8")
-        return kept
 
     def add_round(self, row: Row) -> None:
         """Appends one row; it outlives this process at once."""

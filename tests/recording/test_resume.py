@@ -118,6 +118,9 @@ def test_a_damaged_row_is_named_and_nothing_is_lost(whole, tmp_path):
     (folder / records.CLIENTS).unlink()
     with pytest.raises(InputError, match=r"or clients.csv is missing"):
         records.load_run(folder)
+    (folder / records.DONE).unlink()  # as that sentence advises
+    run(tmp_path, RUNS[0], resume=True)
+    assert same.facts(folder) == same.facts(whole / "p0")
 
 
 def test_without_any_good_checkpoint_a_run_starts_again(whole, tmp_path):
@@ -157,7 +160,7 @@ def test_a_resumed_run_must_have_the_same_images_and_owners(tmp_path):
     toy.write(tmp_path / "images" / "toy.npz", toy.SHAPE, test=390)
     moved = settings(0, data={**given, "dir": str(tmp_path / "images")})
     outcome, _ = run(tmp_path, moved, resume=True)
-    assert "started with other images of images" in outcome.failed["p0"]
+    assert "started with other images: restore" in outcome.failed["p0"]
     outcome, _ = run(tmp_path, settings(0, data=given), resume=True)
     assert outcome.finished == ["p0"]
 
