@@ -1,5 +1,9 @@
 """The server's model on disk, by Orbax: whole or not at all, and checked when read.
 
+Beside every checkpoint lies a checksum of its files. It is compared before Orbax opens
+them: reading damaged arrays fails in threads of its storage, some of them too late for
+anybody to hear.
+
 The model and the number of rounds behind it are all the state a run has: schedules are
 planned ahead, and random numbers are named by round and client.
 """
@@ -15,11 +19,13 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from dpsparfl_jax.errors import InputError, StorageError
+from dpsparfl_jax.records import write_whole
 from dpsparfl_jax.types import Params
 
 FOLDER = "checkpoints"
 _KEPT = 2  # the newest, and one to fall back to
 _PARAMS, _FACTS = "params", "facts"
+_CHECKSUM = ".sha256"  # ending of the file beside a checkpoint
 
 
 class Restored(NamedTuple):
@@ -74,6 +80,8 @@ class Checkpoints:
         )
         try:
             self._manager.save(rounds, args=items, force=True)
+            write_whole(self._checksum(rounds), _digest_files(self.path / str(rounds)))
+            self._forget_checksums()
         except (OSError, ValueError, RuntimeError) as reason:
             raise self._failure(reason) from None
 
@@ -82,6 +90,15 @@ class Checkpoints:
         for step in self._manager.all_steps():
             if step > rounds:
                 self._manager.delete(step)
+        self._forget_checksums()
+
+    def _checksum(self, rounds: int) -> pathlib.Path:
+        return self.path / f"{rounds}{_CHECKSUM}"
+
+    def _forget_checksums(self) -> None:
+        kept = set(map(self._checksum, self._manager.all_steps()))
+        for file in set(self.path.glob(f"*{_CHECKSUM}")) - kept:
+            file.unlink()
 
     def restore(self, like: Params | None, most: int) -> Restored:
         """The newest good checkpoint after at most `most` rounds.
@@ -103,6 +120,10 @@ class Checkpoints:
         return Restored(0, None, complaints)
 
     def _read(self, rounds: int, like: Params | None) -> Params:
+        if not self._checksum(rounds).is_file():
+            raise ValueError("it has no checksum: the run was stopped while writing it")
+        if self._checksum(rounds).read_text() != _digest_files(self.path / str(rounds)):
+            raise ValueError("its files do not match their checksum")
         items = ocp.args.Composite(
             params=ocp.args.StandardRestore(), facts=ocp.args.JsonRestore()
         )
@@ -124,6 +145,14 @@ class Checkpoints:
             f"cannot write a checkpoint to {self.path} ({first[:160]}): make room or "
             "choose another --out; what was written before is kept."
         )
+
+
+def _digest_files(folder: pathlib.Path) -> str:
+    total = hashlib.sha256()
+    for file in sorted(file for file in folder.rglob("*") if file.is_file()):
+        content = file.read_bytes()
+        total.update(f"{file.relative_to(folder)} {len(content)} ".encode() + content)
+    return total.hexdigest()
 
 
 def _shapes(params: Params) -> Any:
