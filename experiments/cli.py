@@ -26,8 +26,11 @@ _UNITS = {
 }
 
 
-def define_config_flags(base: config.RunConfig) -> None:
-    """Defines `--section.field` for every setting; unset keeps the value of `base`."""
+def define_config_flags(base: config.RunConfig, only: Sequence[str] = ()) -> None:
+    """Defines `--section.field` for every setting; unset keeps the value of `base`.
+
+    With `only`, for these alone.
+    """
     define = {
         bool: flags.DEFINE_bool,
         int: flags.DEFINE_integer,
@@ -37,13 +40,13 @@ def define_config_flags(base: config.RunConfig) -> None:
     for section in config.SECTIONS:
         values = getattr(base, section)
         for field in dataclasses.fields(values):
-            value = getattr(values, field.name)
-            define[type(field.default)](
-                f"{section}.{field.name}", None, _help(field, value)
-            )
-    flags.DEFINE_integer(
-        "seed", None, f"seed of everything random (default: {base.seed})"
-    )
+            name, value = f"{section}.{field.name}", getattr(values, field.name)
+            if not only or name in only:
+                define[type(field.default)](name, None, _help(field, value))
+    if not only:
+        flags.DEFINE_integer(
+            "seed", None, f"seed of everything random (default: {base.seed})"
+        )
 
 
 def _help(field: dataclasses.Field[Any], value: Any) -> str:
@@ -61,6 +64,11 @@ def _help(field: dataclasses.Field[Any], value: Any) -> str:
 def is_set(name: str) -> bool:
     """Whether the user gave this flag."""
     return flags.FLAGS[name].value is not None
+
+
+def given(names: Sequence[str]) -> dict[str, str]:
+    """Those of these flags that the user gave, as text."""
+    return {name: str(flags.FLAGS[name].value) for name in names if is_set(name)}
 
 
 def config_from_flags(base: config.RunConfig) -> config.RunConfig:

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import itertools
 import urllib.parse
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from dpsparfl_jax import config
@@ -74,7 +75,7 @@ def _typed(name: str, text: str) -> Any:
     raise InputError(f"--grid: {text!r} is no {kind.__name__}, as {name} needs.")
 
 
-def change(settings: config.RunConfig, changes: dict[str, str]) -> config.RunConfig:
+def change(settings: config.RunConfig, changes: Mapping[str, str]) -> config.RunConfig:
     """The settings with some of them changed, all of a section at once."""
     sections: dict[str, dict[str, Any]] = {}
     for name, text in changes.items():
@@ -91,19 +92,24 @@ def change(settings: config.RunConfig, changes: dict[str, str]) -> config.RunCon
 
 def expand(base: config.RunConfig, axes: list[Axis]) -> list[GridPoint]:
     """All combinations, the last axis fastest; names are fit for folders."""
-    fields = [axis.name.rpartition(".")[2] for axis in axes]
-    short = len(set(fields)) == len(fields)
-    labels = fields if short else [axis.name for axis in axes]
     points = []
     for values in itertools.product(*(axis.values for axis in axes)):
-        pairs = zip(labels, values, strict=True)
-        name = _fit(",".join(f"{label}={_safe(value)}" for label, value in pairs))
+        changes = {a.name: value for a, value in zip(axes, values, strict=True)}
+        name = run_name(changes)
         try:
-            changes = {a.name: value for a, value in zip(axes, values, strict=True)}
             points.append(GridPoint(name, change(base, changes)))
         except InputError as problem:
             points.append(GridPoint(name, None, str(problem)))
     return points
+
+
+def run_name(changes: Mapping[str, str]) -> str:
+    """What a run with these changes is called; fit for a folder."""
+    fields = [name.rpartition(".")[2] for name in changes]
+    short = len(set(fields)) == len(fields)
+    labels = fields if short else list(changes)
+    pairs = zip(labels, changes.values(), strict=True)
+    return _fit(",".join(f"{label}={_safe(value)}" for label, value in pairs))
 
 
 def _safe(value: str) -> str:

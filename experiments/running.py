@@ -75,12 +75,10 @@ def execute(
     ]
     failed = {point.name: point.problem for point in points if not point.settings}
     try:
-        outcome = _train(possible, stopper, resume)
+        outcome = train(possible, stopper, resume=resume)
         failed |= outcome.failed
-        if len(failed) == len(points) and len(set(failed.values())) == 1:
-            (reason,) = set(failed.values())
-            failed = {}
-            raise InputError(reason)
+        if len(failed) == len(points):
+            refuse_common_reason(failed)
         if outcome.skipped:
             print(f"Finished before: {', '.join(outcome.skipped)}.")
         found = [
@@ -105,7 +103,18 @@ def execute(
     return _FAILED if failed else 0
 
 
-def _train(points: Sequence[Point], stopper: Stopper, resume: bool) -> campaign.Outcome:
+def refuse_common_reason(failed: dict[str, str]) -> None:
+    """All runs failed: what they fail for, if it is the same, is bad input."""
+    if len(set(failed.values())) == 1:
+        (reason,) = set(failed.values())
+        failed.clear()
+        raise InputError(reason)
+
+
+def train(
+    points: Sequence[Point], stopper: Stopper, *, resume: bool
+) -> campaign.Outcome:
+    """Trains and records points, with a bar; stops where the user asks for it."""
     if not points:
         return campaign.Outcome([], [], {}, [])
     keep_compiled_programs(points[0].settings.perf)

@@ -1,0 +1,33 @@
+"""The paper's claims held against the runs of a study: one table of verdicts.
+
+    python -m experiments.claims --results=experiments/results/full
+
+reads the tables beside the figures, prints a verdict on every claim as a Markdown table
+and writes claims.json into the same folder. It never trains.
+"""
+
+import pathlib
+import sys
+
+from absl import flags
+
+from experiments import cli
+from experiments.paper import claims
+
+_RESULTS = flags.DEFINE_string(
+    "results", "experiments/results/full", "folder with the tables of the figures"
+)
+
+
+def main() -> None:
+    """Prints the verdicts and leaves them in the folder."""
+    folder = pathlib.Path(_RESULTS.value)
+    verdicts = claims.evaluate(folder)
+    print(claims.as_markdown(verdicts), end="")
+    problem = claims.write(folder, verdicts)
+    if problem:
+        print(problem, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    cli.run(main)

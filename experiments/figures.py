@@ -1,0 +1,88 @@
+r"""Draws the paper's figures from real runs, and holds its claims against them.
+
+    python -m experiments.figures --figure=all --scale=quick --data.dir=DIR
+
+Runs that are missing are trained first: batched, checkpointed; the same command again
+goes on. Every figure is a PNG, a PDF and two tables (what is drawn, and one row a run)
+in OUT/SCALE; `claims.json` beside them says what became of the paper's claims.
+`--draw_only` trains nothing: it draws from the records in OUT/SCALE/runs, or, where
+there are none, from the tables.
+"""
+
+import pathlib
+import sys
+
+from absl import flags
+
+from dpsparfl_jax import config
+from dpsparfl_jax.errors import InputError
+from experiments import cli
+from experiments.paper import catalogue, claims
+
+_SETTINGS = (
+    "data.dir",
+    "data.tfds_dir",
+    "perf.cache_dir",
+    "perf.batch_memory_mb",
+    "perf.checkpoint_every",
+    "perf.devices",
+)
+_ABOUT = "; ".join(
+    f"{name}: {figure.about} ({figure.paper})"
+    for name, figure in catalogue.FIGURES.items()
+)
+cli.define_config_flags(config.RunConfig(), only=_SETTINGS)
+flags.adopt_module_key_flags(cli)
+_FIGURE = flags.DEFINE_string("figure", "all", f"all, or one of {_ABOUT}")
+_SCALE = flags.DEFINE_enum(
+    "scale", "quick", ["quick", "full"], "few rounds and one seed, or the paper's sizes"
+)
+_OUT = flags.DEFINE_string("out", "runs/figures", "folder of records and figures")
+_DRAW_ONLY = flags.DEFINE_bool("draw_only", False, "train nothing")
+
+
+def main() -> int:
+    """Runs what is missing, then draws."""
+    chosen = catalogue.get_figures(_FIGURE.value)
+    folder = cli.check_folder("out", _OUT.value) / _SCALE.value
+    folder.mkdir(exist_ok=True)
+    runs = folder / "runs"
+    code = 0
+    if not _DRAW_ONLY.value or runs.is_dir():
+        from experiments.paper import running  # JAX takes seconds to load
+
+        code = running.make_tables(
+            chosen,
+            folder,
+            scale=_SCALE.value,
+            changes=cli.given(_SETTINGS),
+            train=not _DRAW_ONLY.value,
+        )
+    for name, figure in chosen.items():
+        _draw(name, figure, folder)
+    verdicts = claims.evaluate(folder)
+    print(claims.as_markdown(verdicts))
+    problem = claims.write(folder, verdicts)
+    if problem:
+        raise InputError(problem)
+    print(f"Figures: {folder}")
+    return code
+
+
+def _draw(name: str, figure: catalogue.Figure, folder: pathlib.Path) -> None:
+    from experiments.paper import drawing
+
+    table = folder / f"{name}.csv"
+    if table.is_file():
+        for path in drawing.save(figure, table):
+            print(path)
+    elif _FIGURE.value == "all":
+        print(f"{table} is missing: {name} is not drawn.", file=sys.stderr)
+    else:
+        raise InputError(
+            f"there are neither records nor {table}: leave out --draw_only to run it."
+        )
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,194 @@
+"""The paper's figures, declared: what is drawn of which runs, and for which claims."""
+
+from typing import NamedTuple
+
+from dpsparfl_jax.errors import InputError
+
+STUDY = "parameters"
+
+
+class Panel(NamedTuple):
+    """One picture: what of which sweep, and its words."""
+
+    sweep: str
+    draw: str  # a function of `curves`
+    title: str
+    x: str
+    y: str
+    tag: str = ""  # tells panels of a figure apart that draw the same
+
+    @property
+    def name(self) -> str:
+        """What the figure's table calls it."""
+        return self.draw + self.tag
+
+
+class Figure(NamedTuple):
+    """Panels side by side."""
+
+    paper: str
+    about: str
+    panels: tuple[Panel, ...]
+    claims: tuple[str, ...]
+
+    @property
+    def sweeps(self) -> tuple[str, ...]:
+        """Names of the sweeps that it is drawn from."""
+        return tuple(dict.fromkeys(panel.sweep for panel in self.panels))
+
+
+_ROUND, _HOURS, _ACCURACY = "round", "simulated time (h)", "test accuracy"
+_CUMULATIVE = "cumulative delay (h)"
+_KEPT = ("keep rate s", _ACCURACY)
+_SHARES = ("participation rate beta", "share of rounds")
+_TARGETS = ("delay target d_avg (s)", "mean round delay (s)")
+_CLIP, _KEPT_MEAN = ("clip norm C", _ACCURACY), "mean keep rate"
+_AFFORDED = ("epsilon asked", "participations")
+
+
+def _learning(sweep: str, title: str, tag: str = "") -> tuple[Panel, Panel]:
+    return (
+        Panel(sweep, "accuracy", title, _ROUND, _ACCURACY, tag),
+        Panel(sweep, "accuracy_time", title, _HOURS, _ACCURACY, tag),
+    )
+
+
+def _delay(sweep: str, title: str, tag: str = "") -> Panel:
+    return Panel(sweep, "delay", title, _ROUND, _CUMULATIVE, tag)
+
+
+def _three(sweep: str, title: str) -> tuple[Panel, ...]:
+    return *_learning(sweep, title), _delay(sweep, title)
+
+
+_MNIST_CIFAR = (
+    ("policies_mnist", "MNIST", ":mnist"),
+    ("policies_cifar", "CIFAR-10, sigma 0.4", ":cifar10"),
+    ("policies_cifar_ours", "CIFAR-10, sigma 0.6 (ours)", ":cifar10_ours"),
+)
+
+FIGURES: dict[str, Figure] = {
+    "clipping": Figure(
+        "Fig. 2",
+        "unadjusted clip norm C against adjusted sqrt(s) C, over keep rates s",
+        (
+            Panel("clipping_fashion", "last_accuracy", "Fashion-MNIST", *_KEPT),
+            Panel("clipping_cifar", "last_accuracy", "CIFAR-10", *_KEPT, ":cifar10"),
+        ),
+        ("clipping",),
+    ),
+    "tradeoff": Figure(
+        "Fig. 3",
+        "accuracy and delay over lambda, Fashion-MNIST, IID",
+        (
+            *_three("tradeoff", "Fashion-MNIST"),
+            _delay("tradeoff_warm", "delay queue warm-started (ours)", "_warm"),
+        ),
+        ("lambda_optimum", "lambda_delay"),
+    ),
+    "privacy_level": Figure(
+        "Fig. 4",
+        "accuracy and delay for ranges of epsilon, Fashion-MNIST",
+        _three("privacy_level", "Fashion-MNIST"),
+        ("privacy_accuracy", "privacy_delay"),
+    ),
+    "policies_accuracy": Figure(
+        "Fig. 5",
+        "accuracy of the policies, IID",
+        tuple(panel for about in _MNIST_CIFAR for panel in _learning(*about)),
+        ("policies_accuracy",),
+    ),
+    "policies_delay": Figure(
+        "Fig. 6",
+        "delay of the policies, IID",
+        tuple(_delay(*about) for about in _MNIST_CIFAR),
+        ("policies_delay", "delay_minimization"),
+    ),
+    "noniid": Figure(
+        "Fig. 7",
+        "policies with Dirichlet(0.2) labels, Fashion-MNIST",
+        _three("noniid", "Fashion-MNIST, Dirichlet(0.2)"),
+        ("policies_accuracy", "policies_delay"),
+    ),
+    "imbalance": Figure(
+        "Fig. 8",
+        "policies with clients of 300, 600, 1800 and 2100 images, Fashion-MNIST",
+        _three("imbalance", "Fashion-MNIST, unequal sizes"),
+        ("policies_accuracy", "policies_delay"),
+    ),
+    "fairness": Figure(
+        "Theorem 3",
+        "queues, participation and mean delay for several lambda, MNIST",
+        (
+            Panel("fairness", "delay_queue", "delay queue", _ROUND, "queue / lambda"),
+            Panel("fairness", "fairness_queue", "fairness", _ROUND, "largest |queue|"),
+            Panel("fairness", "participation", "participation", *_SHARES),
+            Panel("delay_targets", "mean_delay", "mean delay", *_TARGETS),
+        ),
+        ("constraints", "epsilon"),
+    ),
+    "bound": Figure(
+        "Theorem 1",
+        "the convergence bound's terms beside the measured gradient norm",
+        (Panel("bound", "bound", "Fashion-MNIST", _ROUND, "squared gradient norm"),),
+        (),
+    ),
+    "solver": Figure(
+        "ours",
+        "the exact optimum of a round against the paper's alternating procedure",
+        (
+            Panel("solver", "objective", "objective", _ROUND, "mean V / lambda so far"),
+            Panel("solver", "running_delay", "delay", _ROUND, "mean so far (s)"),
+            Panel("solver", "keep_rate", "keep rate", _ROUND, "mean so far"),
+            Panel("solver", "accuracy", "accuracy", _ROUND, _ACCURACY),
+        ),
+        ("solver",),
+    ),
+    "accountant": Figure(
+        "ours",
+        "RDP against PLD at the same epsilon",
+        (
+            Panel("accountant", "afforded", "what a client affords", *_AFFORDED),
+            Panel("accountant", "accuracy", "accuracy", _ROUND, _ACCURACY),
+        ),
+        ("accountant",),
+    ),
+    STUDY: Figure(
+        "left open",
+        "what the paper leaves open: clip norm and batch (trained on seed 1000), delay "
+        "target, least keep rate, CPU cycles and energy (planned)",
+        (
+            Panel("clip_fashion", "last_accuracy", "Fashion-MNIST", *_CLIP),
+            Panel("clip_mnist", "last_accuracy", "MNIST, 10 rounds", *_CLIP, ":mnist"),
+            Panel(
+                "clip_cifar", "last_accuracy", "CIFAR-10, 10 rounds", *_CLIP, ":cifar"
+            ),
+            Panel(
+                "clip_cifar_ours",
+                "last_accuracy",
+                "CIFAR-10, sigma 0.6, 10 rounds",
+                *_CLIP,
+                ":cifar_ours",
+            ),
+            Panel("delay_target", "kept", "delay target", "d_avg (s)", _KEPT_MEAN),
+            Panel("delay_target", "mean_delay", "delay target", *_TARGETS),
+            Panel("keep_min", "kept", "least keep rate", "s_th", _KEPT_MEAN, ":least"),
+            Panel("cycles", "kept", "CPU", "cycles a sample", _KEPT_MEAN, ":cycles"),
+            Panel(
+                "energy", "kept", "energy", "mean W over d_avg", _KEPT_MEAN, ":energy"
+            ),
+        ),
+        (),
+    ),
+}
+
+
+def get_figures(name: str) -> dict[str, Figure]:
+    """The figure of that name, or all but the study of what the paper leaves open."""
+    if name == "all":
+        return {name: one for name, one in FIGURES.items() if name != STUDY}
+    if name not in FIGURES:
+        raise InputError(
+            f"--figure={name} is unknown: choose all or one of {', '.join(FIGURES)}."
+        )
+    return {name: FIGURES[name]}

@@ -1,0 +1,148 @@
+"""The tables of a finished study, read back and checked."""
+
+import pathlib
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from dpsparfl_jax.errors import InputError
+
+KEY = ["sweep", "series", "value", "seed"]
+MEASURES = [
+    "rounds",
+    "participations",
+    "delay_s",
+    "common_delay_s",
+    "mean_delay_s",
+    "delay_target_s",
+    "first_delay_s",
+    "last_delay_s",
+    "keep_rate",
+    "worst_participation",
+    "epsilon_margin",
+    "trained_rounds",
+    "accuracy",
+    "trained_delay_s",
+]
+POINT = ["panel", "series", "seed", "x"]
+
+
+class Tables(NamedTuple):
+    """All runs of a study (a row a run), and the drawn points of some figures."""
+
+    runs: pd.DataFrame
+    curves: dict[str, pd.DataFrame]
+
+    def sweep(self, name: str) -> pd.DataFrame:
+        """The runs of one sweep; none if it was not run."""
+        return self.runs[self.runs["sweep"] == name]
+
+    def panel(self, figure: str, name: str) -> pd.DataFrame:
+        """The points of a panel; none if it was not drawn."""
+        points = self.curves.get(figure, pd.DataFrame(columns=[*POINT, "y"]))
+        return points[points["panel"] == name]
+
+
+def read(folder: pathlib.Path, figures: tuple[str, ...]) -> Tables:
+    """Reads all runs of a folder and the points of these figures.
+
+    Raises:
+        InputError: No such folder, no tables in it, or a table that is not what it
+            should be.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder.")
+    paths = sorted(folder.glob("*_runs.csv"))
+    if not paths:
+        raise InputError(f"{folder} holds no table of runs (FIGURE_runs.csv).")
+    points = {figure: folder / f"{figure}.csv" for figure in figures}
+    curves = {
+        name: _read_points(path) for name, path in points.items() if path.exists()
+    }
+    return Tables(_pool([_read_runs(path) for path in paths], folder), curves)
+
+
+def wide(runs: pd.DataFrame, measure: str, by: str = "series") -> pd.DataFrame:
+    """One measure with a row a seed and a column a series (or value)."""
+    try:
+        return runs.pivot(index="seed", columns=by, values=measure)
+    except ValueError:
+        sweep = runs["sweep"].iloc[0]
+        raise InputError(
+            f"sweep {sweep} has several runs of one {by} and seed."
+        ) from None
+
+
+def column(table: pd.DataFrame, name: str | float) -> pd.Series:
+    """A column of a wide table; blank if it is missing."""
+    if name in table:
+        return table[name]
+    return pd.Series(np.nan, index=table.index, dtype=float)
+
+
+def _pool(tables: list[pd.DataFrame], folder: pathlib.Path) -> pd.DataFrame:
+    """One row a run: figures may share runs, and then must tell the same of them."""
+    groups = pd.concat(tables, ignore_index=True).groupby(KEY, dropna=False)
+    unequal = groups[MEASURES].nunique().max(axis=1) > 1
+    if unequal.any():
+        sweep, series, *_ = unequal.idxmax()
+        raise InputError(
+            f"the tables in {folder} tell different numbers of one run of {sweep} "
+            f"({series}): draw all figures again."
+        )
+    return groups[MEASURES].first().reset_index()
+
+
+def _read_runs(path: pathlib.Path) -> pd.DataFrame:
+    runs = _read(path, KEY, ["value", *MEASURES])
+    _refuse_twice(path, runs, KEY)
+    _check_shares(path, runs["accuracy"])
+    return runs
+
+
+def _read_points(path: pathlib.Path) -> pd.DataFrame:
+    points = _read(path, ["panel", "series", "seed"], ["x", "y"]).dropna()
+    in_time = points["panel"].str.startswith("accuracy_time")
+    _refuse_twice(path, points[~in_time], POINT)
+    _check_shares(path, points["y"][points["panel"].str.startswith("accuracy")])
+    return points
+
+
+def _read(path: pathlib.Path, key: list[str], numbers: list[str]) -> pd.DataFrame:
+    columns = list(dict.fromkeys([*key, *numbers]))
+    try:
+        table = pd.read_csv(path, dtype=str)
+    except (OSError, ValueError) as reason:  # of pandas, too
+        text = str(reason).splitlines()[0]
+        raise InputError(f"{path} cannot be read as a table ({text}).") from None
+    missing = [name for name in columns if name not in table]
+    if missing:
+        raise InputError(f"{path} has no column {', '.join(missing)}.")
+    for name in ["seed", *numbers]:
+        table[name] = _as_numbers(path, table[name])
+    if table["seed"].isna().any():
+        raise InputError(f"{path}: every row needs a seed.")
+    return table[columns]
+
+
+def _as_numbers(path: pathlib.Path, cells: pd.Series) -> pd.Series:
+    numbers = pd.to_numeric(cells, errors="coerce").astype(float)
+    wrong = cells[(numbers.isna() & cells.notna()) | np.isinf(numbers)]
+    if len(wrong):
+        raise InputError(
+            f"{path}: {wrong.iloc[0]!r} in column {cells.name} is not a finite number."
+        )
+    return numbers
+
+
+def _refuse_twice(path: pathlib.Path, table: pd.DataFrame, key: list[str]) -> None:
+    twice = table[table.duplicated(key)]
+    if len(twice):
+        cells = ", ".join(f"{name} {twice.iloc[0][name]}" for name in key)
+        raise InputError(f"{path} has two rows for {cells}.")
+
+
+def _check_shares(path: pathlib.Path, accuracy: pd.Series) -> None:
+    if not accuracy.dropna().between(0, 1).all():
+        raise InputError(f"{path}: accuracies must be between 0 and 1.")

@@ -1,0 +1,95 @@
+"""Trains what figures need, and turns the records into their tables."""
+
+import json
+import pathlib
+import sys
+from collections.abc import Mapping
+
+import pandas as pd
+
+import dpsparfl_jax as fl
+from dpsparfl_jax import records
+from dpsparfl_jax.recording.points import Point
+from experiments import running
+from experiments.paper import bound, curves, sweeps, tables
+from experiments.paper.catalogue import Figure
+from experiments.paper.sweeps import SweepRun
+
+
+def make_tables(
+    figures: Mapping[str, Figure],
+    folder: pathlib.Path,
+    *,
+    scale: str,
+    changes: sweeps.Changes,
+    train: bool,
+) -> int:
+    """Writes two tables a figure into `folder`; gives the exit code.
+
+    Sweeps that figures share are run once, and all runs that share shapes train in one
+    program, whichever figure they belong to.
+    """
+    names = dict.fromkeys(name for one in figures.values() for name in one.sweeps)
+    runs = {name: sweeps.runs_of(name, scale, changes) for name in names}
+    code = _train(runs, folder) if train else 0
+    if code > 128:  # stopped: tables are made when all is there, or by --draw_only
+        return code
+    built = {
+        name: tables.build(of_sweep, folder / "runs" / name, folder / "runs" / "plans")
+        for name, of_sweep in runs.items()
+    }
+    for name, figure in figures.items():
+        shown = curves.curves(figure, built)
+        if name == "bound":
+            shown = _bounds(runs[name], folder / "runs" / name, scale, train=train)
+        about = pd.concat([built[sweep].runs for sweep in figure.sweeps])
+        _write(shown, folder / f"{name}.csv")
+        _write(about, folder / f"{name}_runs.csv")
+    return code
+
+
+def _write(table: pd.DataFrame, path: pathlib.Path) -> None:
+    records.write_whole(path, table.to_csv(index=False, float_format="%.6g"))
+
+
+def _bounds(
+    runs: list[SweepRun], folder: pathlib.Path, scale: str, *, train: bool
+) -> pd.DataFrame:
+    """The bound of every seed, from gradients that are measured once."""
+    size = sweeps.SCALES[scale]
+    parts = [pd.DataFrame(columns=curves.COLUMNS)]
+    for run in runs:
+        path = folder / f"{run.name}.json"
+        if not path.is_file() and train and run.seed in size.trained_seeds:
+            length = min(size.rounds, fl.plan(run.planned).num_rounds)
+            rounds = range(0, length + 1, size.measured_every)
+            print(f"Measuring gradients of {run.name} up to round {rounds[-1]}.")
+            found = bound.measure(
+                run.planned, rounds, images_per_client=size.measured_images
+            )
+            folder.mkdir(parents=True, exist_ok=True)
+            content = [one._asdict() for one in found]
+            records.write_whole(path, json.dumps(content, indent=1) + "\n")
+        if path.is_file():
+            measured = [bound.Measured(**one) for one in json.loads(path.read_text())]
+            parts.append(curves.of_bound(bound.bound_rows(run.planned, measured), run))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _train(runs: Mapping[str, list[SweepRun]], folder: pathlib.Path) -> int:
+    stopper = running.Stopper()
+    points = [
+        Point(f"{sweep}/{run.name}", run.trained, folder / "runs" / sweep / run.name)
+        for sweep, of_sweep in runs.items()
+        for run in of_sweep
+        if run.trained is not None
+    ]
+    outcome = running.train(points, stopper, resume=True)
+    if points and len(outcome.failed) == len(points):
+        running.refuse_common_reason(outcome.failed)
+    for name, reason in outcome.failed.items():
+        print(f"FAILED {name}: {reason}", file=sys.stderr)
+    if outcome.stopped:
+        print("Stopped: the same command goes on.", file=sys.stderr)
+        return 128 + stopper.signal
+    return 1 if outcome.failed else 0

@@ -1,0 +1,276 @@
+"""The runs behind the paper's figures: sweeps of settings, at two scales.
+
+A sweep is a preset, some series (curves, or the points of one) and seeds. Schedules are
+planned until the budgets end, for more seeds than are trained: they never look at
+training, and cost little. The quick scale has fewer rounds, seeds and series, on the
+same images and networks.
+"""
+
+import types
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from dpsparfl_jax.config import RunConfig
+from experiments import grid, presets
+
+Changes = Mapping[str, str]  # of settings, by section.field
+_NONE: Changes = types.MappingProxyType({})
+
+
+class Scale(NamedTuple):
+    """How much of everything."""
+
+    trained_seeds: tuple[int, ...]
+    planned_seeds: tuple[int, ...]
+    rounds: int  # trained, at most; budgets may end earlier
+    changes: Changes  # of all trained runs
+    measured_every: int  # rounds between measured gradients
+    measured_images: int | None  # of a client; None: all
+
+
+SCALES = {
+    "quick": Scale(
+        (0,),
+        tuple(range(10)),
+        4,
+        {"run.eval_every": "2", "data.test_examples": "100"},
+        measured_every=2,
+        measured_images=50,
+    ),
+    "full": Scale(
+        (0, 1, 2),
+        tuple(range(10)),
+        100,
+        {"run.eval_every": "10"},
+        measured_every=10,
+        measured_images=None,
+    ),
+}
+
+
+class Series(NamedTuple):
+    """One curve, or one point of it."""
+
+    label: str
+    changes: Changes
+    value: float | None = None  # on the x axis
+    quick: bool = True  # whether the quick scale has it
+    once: bool = False  # for orientation: the first seed alone, in no claim
+
+
+class Sweep(NamedTuple):
+    """Series that share a preset."""
+
+    preset: str
+    series: tuple[Series, ...]
+    changes: Changes = _NONE  # of all series
+    quick: Changes = _NONE  # further ones at the quick scale
+    trained: bool = True
+    seeds: tuple[int, ...] = ()  # instead of the scale's
+
+
+def _points(label: str, setting: str, values: str, quick: str) -> tuple[Series, ...]:
+    return tuple(
+        Series(
+            label.format(value), {setting: value}, float(value), value in quick.split()
+        )
+        for value in values.split()
+    )
+
+
+_POLICIES = tuple(
+    Series(label, {"schedule.policy": policy})
+    for label, policy in {
+        "DP-SparFL": "dp_sparfl",
+        "delay minimization": "delay_min",
+        "round robin": "round_robin",
+        "random": "random",
+    }.items()
+)
+_NOT_SPARSE = Series("all kept", {"schedule.keep_rate": "1"}, quick=False, once=True)
+_NOT_PRIVATE = Series(
+    "no noise, no clipping, all kept",
+    {
+        "schedule.keep_rate": "1",
+        "privacy.noise": "false",
+        "training.clip_norm": "1e6",
+        "run.rounds": "50",
+    },
+    once=True,
+)
+_BOUNDS = (_NOT_SPARSE, _NOT_PRIVATE)
+_CLIPPING = tuple(
+    Series(
+        mode,
+        {"training.clipping": mode, "schedule.keep_rate": keep},
+        float(keep),
+        keep in ("0.1", "0.5"),
+    )
+    for mode in ("adjusted", "unadjusted")
+    for keep in ("0.1", "0.3", "0.5", "0.7", "0.9")
+)
+# What the paper leaves open was chosen on another seed than those of its figures.
+_STUDY_SEEDS = (1000,)
+_STUDY_PLANS = tuple(range(1000, 1010))
+
+
+def _clip_norms(batches: Mapping[str, str]) -> tuple[Series, ...]:
+    return tuple(
+        Series(
+            f"b = {batch}",
+            {"training.batch_size": batch, "training.clip_norm": clip},
+            float(clip),
+        )
+        for batch, clips in batches.items()
+        for clip in clips.split()
+    )
+
+
+def _only_planned(setting: str, values: str) -> Sweep:
+    series = _points("DP-SparFL", setting, values, values)
+    return Sweep("paper_fashion", series, trained=False, seeds=_STUDY_PLANS)
+
+
+_LAMBDAS = _points("lambda = {}", "schedule.tradeoff", "1 10 50 200", "1 50 200")
+# At the quick scale batches are so large that budgets end within its few rounds: what
+# they afford can be seen in the accuracy.
+_SOON = {"training.batch_size": "20"}
+
+SWEEPS: dict[str, Sweep] = {
+    "clipping_fashion": Sweep("paper_fig2_fashion", _CLIPPING),
+    "clipping_cifar": Sweep("paper_fig2_cifar", _CLIPPING),
+    "tradeoff": Sweep(
+        "paper_fashion", _LAMBDAS + _BOUNDS, {"schedule.warm_start": "false"}
+    ),
+    "tradeoff_warm": Sweep("paper_fashion", _LAMBDAS, trained=False),
+    "privacy_level": Sweep(
+        "paper_fashion",
+        _points("[2, {}]", "privacy.epsilon_hi", "5 10 15 20", "5 20"),
+        quick=_SOON,
+    ),
+    "policies_mnist": Sweep("paper_mnist", _POLICIES + _BOUNDS),
+    "policies_cifar": Sweep("paper_cifar", _POLICIES),
+    "policies_cifar_ours": Sweep(
+        "nearest_cifar", _POLICIES + _BOUNDS, quick={"run.rounds": "2"}
+    ),
+    "noniid": Sweep("paper_fashion_noniid", _POLICIES + _BOUNDS),
+    "imbalance": Sweep("paper_fashion_imbalanced", _POLICIES + _BOUNDS),
+    "fairness": Sweep("paper_mnist", _LAMBDAS, trained=False),
+    "delay_targets": Sweep(
+        "paper_mnist",
+        tuple(
+            Series(
+                f"lambda = {tradeoff}",
+                {"schedule.tradeoff": tradeoff, "schedule.delay_target_s": target},
+                float(target),
+                quick=target != "160",
+            )
+            for tradeoff in ("1", "10", "50")
+            for target in ("80", "120", "160", "200")
+        ),
+        # The energy of a round stays the same.
+        {"schedule.energy_budget_j": "24"},
+        trained=False,
+    ),
+    "solver": Sweep(
+        "paper_fashion",
+        (
+            Series("joint", {"schedule.solver": "joint"}),
+            Series("paper", {"schedule.solver": "paper"}),
+        ),
+    ),
+    "accountant": Sweep(
+        "paper_fashion",
+        (
+            Series("PLD", {"privacy.accountant": "pld"}),
+            Series("RDP", {"privacy.accountant": "rdp"}),
+        ),
+        quick=_SOON,
+    ),
+    "clip_fashion": Sweep(
+        "paper_fashion",
+        _clip_norms({"4": "10 20", "8": "10 20 40", "10": "20"}),
+        seeds=_STUDY_SEEDS,
+    ),
+    "clip_mnist": Sweep(
+        "paper_mnist",
+        _clip_norms({"8": "10 20 40"}),
+        {"run.rounds": "10"},
+        seeds=_STUDY_SEEDS,
+    ),
+    "clip_cifar": Sweep(
+        "paper_cifar",
+        _clip_norms({"2": "5 10 20"}),
+        {"run.rounds": "10"},
+        seeds=_STUDY_SEEDS,
+    ),
+    "clip_cifar_ours": Sweep(
+        "nearest_cifar",
+        _clip_norms({"16": "10 20 40"}),
+        {"run.rounds": "10"},
+        seeds=_STUDY_SEEDS,
+    ),
+    "delay_target": _only_planned(
+        "schedule.delay_target_s", "60 80 100 120 160 200 240"
+    ),
+    "keep_min": _only_planned("schedule.keep_min", "0.02 0.05 0.1 0.2 0.3"),
+    "cycles": _only_planned("wireless.cycles_per_sample", "1e6 3e6 1e7 3e7 1e8"),
+    "energy": _only_planned("schedule.energy_power_w", "0.03 0.05 0.1 0.2 0.5 1"),
+    # Trained apart, where gradients are measured on the way.
+    "bound": Sweep(
+        "paper_fashion",
+        (Series("DP-SparFL", {"schedule.policy": "dp_sparfl"}),),
+        trained=False,
+    ),
+}
+
+
+class SweepRun(NamedTuple):
+    """One run of a sweep."""
+
+    sweep: str
+    series: Series
+    seed: int
+    name: str  # of its folder
+    trained: RunConfig | None  # None: it is only planned
+    planned: RunConfig
+
+
+def runs_of(sweep: str, scale: str, base: Changes) -> list[SweepRun]:
+    """All runs of a sweep; `base` says where images lie and other things of speed."""
+    what, size = SWEEPS[sweep], SCALES[scale]
+    preset = presets.get_preset(what.preset).settings
+    common = {**what.changes, **(what.quick if scale == "quick" else {}), **base}
+    found = []
+    for series in what.series:
+        if scale == "quick" and not series.quick:
+            continue
+        seeds = what.seeds or size.planned_seeds
+        for seed in seeds[: 1 if series.once else None]:
+            own = {**common, **series.changes, "seed": str(seed)}
+            trained = what.trained and seed in (what.seeds or size.trained_seeds)
+            found.append(
+                SweepRun(
+                    sweep,
+                    series,
+                    seed,
+                    grid.run_name({**series.changes, "seed": str(seed)}),
+                    _trained_run(preset, own, size) if trained else None,
+                    _planned_run(preset, own),
+                )
+            )
+    return found
+
+
+def _trained_run(preset: RunConfig, own: Changes, size: Scale) -> RunConfig:
+    rounds = min(
+        size.rounds, int(own.get("run.rounds", preset.run.rounds)) or size.rounds
+    )
+    return grid.change(preset, {**own, **size.changes, "run.rounds": str(rounds)})
+
+
+def _planned_run(preset: RunConfig, own: Changes) -> RunConfig:
+    """Until the budgets end; without noise they never do."""
+    endless = own.get("privacy.noise") == "false"
+    rounds = own["run.rounds"] if endless else "0"
+    return grid.change(preset, {**own, "run.rounds": rounds})

@@ -1,0 +1,197 @@
+"""Are figures drawn from what was run, and is what was drawn reproducible?"""
+
+import re
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib import image
+from PIL import Image
+from scipy import stats
+
+from dpsparfl_jax import records
+from dpsparfl_jax.errors import InputError
+from experiments import presets
+from experiments.paper import (
+    catalogue,
+    claims,
+    curves,
+    drawing,
+    running,
+    sweeps,
+    tables,
+)
+from tests import toy
+from tests.commands import ROOT, assert_refused, run_program
+
+RESULTS = (ROOT / "RESULTS.md").read_text()
+SHOWN = sorted(set(re.findall(r"\((experiments/results/\w+/\w+)\.png\)", RESULTS)))
+
+
+def test_every_figure_of_the_paper_is_declared():
+    asked = "clipping tradeoff privacy_level policies_accuracy policies_delay noniid "
+    asked += "imbalance fairness bound solver accountant"
+    assert set(catalogue.get_figures("all")) == set(asked.split())
+    known = [claim.name for claim in claims.CLAIMS]
+    for figure in catalogue.FIGURES.values():
+        assert set(figure.sweeps) <= set(sweeps.SWEEPS)
+        assert len({panel.name for panel in figure.panels}) == len(figure.panels)
+        for panel in figure.panels:
+            assert panel.draw in curves.DRAWS or panel.draw == "bound"
+        for claim in figure.claims:
+            assert any(name.split(":")[0] == claim for name in known)
+
+
+@pytest.mark.parametrize("scale", sweeps.SCALES)
+@pytest.mark.parametrize("name", sweeps.SWEEPS)
+def test_sweeps_are_runs_with_names_of_their_own(name, scale):
+    runs = sweeps.runs_of(name, scale, {"data.dir": "there"})
+    assert len({run.name for run in runs}) == len(runs)
+    longest = sweeps.SCALES[scale].rounds
+    for run in runs:
+        assert run.planned.run.rounds == (0 if run.planned.privacy.noise else 50)
+        if run.trained is not None:
+            assert 0 < run.trained.run.rounds <= longest
+            assert run.trained.data.dir == "there"
+            assert run.trained.seed == run.seed
+    if not sweeps.SWEEPS[name].trained:
+        assert all(run.trained is None for run in runs)
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    """Two policies, two seeds trained and three planned, with the toy images."""
+    folder = tmp_path_factory.mktemp("figures")
+    with pytest.MonkeyPatch.context() as patch:
+        toys = toy.settings(run={"rounds": 0}, privacy={"accountant": "rdp"})
+        patch.setitem(presets.PRESETS, "toy", presets.Preset("", toys))
+        patch.setitem(
+            sweeps.SWEEPS, "noniid", sweeps.Sweep("toy", sweeps._POLICIES[::3])
+        )
+        few = sweeps.Scale((0, 1), (0, 1, 2), 3, {"run.eval_every": "2"}, 1, None)
+        patch.setitem(sweeps.SCALES, "few", few)
+        figures = catalogue.get_figures("noniid")
+
+        def make(train):
+            return running.make_tables(
+                figures, folder, scale="few", changes={}, train=train
+            )
+
+        assert make(train=True) == 0
+        before = {
+            path: path.stat().st_mtime_ns for path in folder.rglob("rounds.jsonl")
+        }
+        assert make(train=True) == 0  # nothing is left to train
+        after = {path: path.stat().st_mtime_ns for path in folder.rglob("rounds.jsonl")}
+        assert before == after
+        assert len(before) == 4
+        yield folder
+
+
+def test_tables_hold_what_was_recorded_and_planned(drawn):
+    points = pd.read_csv(drawn / "noniid.csv")
+    about = pd.read_csv(drawn / "noniid_runs.csv")
+    assert len(about) == 6
+    assert about["accuracy"].notna().sum() == 4
+    recorded = records.load_run(drawn / "runs/noniid/policy=random,seed=1")
+    own = points[(points["series"] == "random") & (points["seed"] == 1)]
+    seen = recorded.rounds.dropna(subset="accuracy")
+    assert list(seen["round"]) == [2, 3]
+    for panel, x in (("accuracy", "round"), ("accuracy_time", "cumulative_delay_s")):
+        drawn_of_panel = own[own["panel"] == panel]
+        scale = 3600 if panel == "accuracy_time" else 1
+        np.testing.assert_allclose(drawn_of_panel["x"] * scale, seen[x], rtol=1e-5)
+        np.testing.assert_allclose(drawn_of_panel["y"], seen["accuracy"], rtol=1e-5)
+    # What was trained follows the schedule that was planned to its end.
+    delay = own[own["panel"] == "delay"].set_index("x")["y"] * 3600
+    assert delay.index.max() > 3
+    trained = recorded.rounds.set_index("round")["cumulative_delay_s"]
+    both = delay.index.intersection(trained.index)
+    assert len(both) > 0
+    np.testing.assert_allclose(delay[both], trained[both], rtol=1e-5)
+
+
+def test_common_delay_ends_where_the_shortest_run_ends(drawn):
+    about = pd.read_csv(drawn / "noniid_runs.csv")
+    for _, own in about.groupby("seed"):
+        shortest = own.loc[own["rounds"].idxmin()]
+        assert shortest["common_delay_s"] == pytest.approx(
+            shortest["delay_s"], rel=1e-5
+        )
+        assert (own["common_delay_s"] <= own["delay_s"] * (1 + 1e-5)).all()
+
+
+def test_a_schedule_is_planned_once_and_a_damaged_one_again(drawn, tmp_path):
+    settings = toy.settings()
+    first = tables.plan_once(settings, tmp_path)
+    (file,) = tmp_path.iterdir()
+    made = file.stat().st_mtime_ns
+    assert tables.plan_once(settings, tmp_path).num_rounds == first.num_rounds
+    assert file.stat().st_mtime_ns == made
+    file.write_bytes(file.read_bytes()[:100])
+    again = tables.plan_once(settings, tmp_path)
+    np.testing.assert_array_equal(again.client, first.client)
+    tables.plan_once(toy.settings(seed=3), tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_pictures_show_the_mean_and_its_interval(drawn):
+    table = pd.read_csv(drawn / "noniid.csv")
+    picture = drawing.draw(catalogue.FIGURES["noniid"], table)
+    axes = picture.axes[0]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("round", "test accuracy")
+    own = table[(table["panel"] == "accuracy") & (table["series"] == "random")]
+    wide = own.pivot(index="x", columns="seed", values="y")
+    line = next(one for one in axes.get_lines() if one.get_label() == "random")
+    np.testing.assert_allclose(line.get_xdata(), wide.index)
+    np.testing.assert_allclose(line.get_ydata(), wide.mean(axis=1))
+    half = stats.t.ppf(0.975, 1) * wide.std(axis=1) / np.sqrt(2)
+    _, mean, low, high = drawing.average(own)
+    np.testing.assert_allclose(low, mean - half)
+    np.testing.assert_allclose(high, mean + half)
+    assert len(axes.collections) == 2  # a band a policy
+
+
+def test_seeds_with_other_times_are_interpolated():
+    rows = pd.DataFrame(
+        {"seed": [0, 0, 1, 1], "x": [0.0, 2.0, 1.0, 4.0], "y": [0.0, 2.0, 11.0, 14.0]}
+    )
+    x, mean, *_ = drawing.average(rows)
+    assert (x[0], x[-1]) == (1.0, 2.0)
+    np.testing.assert_allclose(mean, (x + x + 10) / 2)
+
+
+def test_bad_requests_are_refused(tmp_path):
+    out = f"--out={tmp_path}"
+    done = run_program("experiments.figures", "--figure=fig9", out)
+    assert_refused(done, "--figure=fig9 is unknown: choose all or one of clipping")
+    done = run_program("experiments.figures", "--figure=noniid", "--draw_only", out)
+    assert_refused(done, "leave out --draw_only")
+    with pytest.raises(InputError, match="unknown"):
+        catalogue.get_figures("")
+
+
+@pytest.mark.parametrize("shown", SHOWN)
+def test_pictures_of_the_results_are_drawn_from_their_tables(shown, tmp_path):
+    path = ROOT / f"{shown}.csv"
+    with Image.open(ROOT / f"{shown}.png") as picture:
+        assert drawing.checksum(path) in picture.text["Description"]
+    copy = tmp_path / path.name
+    shutil.copy(path, copy)
+    drawing.save(catalogue.FIGURES[path.stem], copy)
+    ours = image.imread(copy.with_suffix(".png"))
+    theirs = image.imread(ROOT / f"{shown}.png")
+    assert ours.shape == theirs.shape
+    # Other versions of the drawing library set letters a little differently.
+    assert np.mean(np.abs(ours - theirs)) < 0.02
+
+
+def test_the_claims_of_the_results_follow_from_their_tables():
+    for name in ("full", "quick"):
+        folder = ROOT / "experiments" / "results" / name
+        verdicts = claims.evaluate(folder)
+        assert (folder / "claims.json").read_text() == claims.as_json(verdicts)
+        if name == "full":
+            for line in claims.as_markdown(verdicts).splitlines():
+                assert line in RESULTS
