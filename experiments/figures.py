@@ -58,6 +58,8 @@ def main() -> int:
             changes=cli.given(_SETTINGS),
             train=not _DRAW_ONLY.value,
         )
+        if code > 128:  # stopped by a signal
+            return code
     for name, figure in chosen.items():
         _draw(name, figure, folder)
     verdicts = claims.evaluate(folder)

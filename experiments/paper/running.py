@@ -9,6 +9,7 @@ import pandas as pd
 
 import dpsparfl_jax as fl
 from dpsparfl_jax import records
+from dpsparfl_jax.data import sources
 from dpsparfl_jax.recording.points import Point
 from experiments import running
 from experiments.paper import bound, curves, sweeps, tables
@@ -84,6 +85,7 @@ def _train(runs: Mapping[str, list[SweepRun]], folder: pathlib.Path) -> int:
         for run in of_sweep
         if run.trained is not None
     ]
+    _find_images(points)
     outcome = running.train(points, stopper, resume=True)
     if points and len(outcome.failed) == len(points):
         running.refuse_common_reason(outcome.failed)
@@ -93,3 +95,10 @@ def _train(runs: Mapping[str, list[SweepRun]], folder: pathlib.Path) -> int:
         print("Stopped: the same command goes on.", file=sys.stderr)
         return 128 + stopper.signal
     return 1 if outcome.failed else 0
+
+
+def _find_images(points: list[Point]) -> None:
+    """Refuses missing image sets at once, not after hours with another set."""
+    missing = [p for p in points if not (p.folder / records.DONE).is_file()]
+    for data in {p.settings.data.image_set: p.settings.data for p in missing}.values():
+        sources.load(data)

@@ -31,10 +31,10 @@ class Scale(NamedTuple):
 SCALES = {
     "quick": Scale(
         (0,),
-        tuple(range(10)),
-        4,
-        {"run.eval_every": "2", "data.test_examples": "100"},
-        measured_every=2,
+        (0, 1, 2),
+        3,
+        {"run.eval_every": "1", "data.test_examples": "100"},
+        measured_every=1,
         measured_images=50,
     ),
     "full": Scale(
