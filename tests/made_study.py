@@ -172,7 +172,7 @@ BREAKS = {
         ),
     ),
     "epsilon": lambda s: s.change("noniid", epsilon_margin=scale(-1)),
-    "constraints:delay": break_everywhere(mean_delay_s=scale(1.05)),
+    "constraints:delay": break_everywhere(mean_delay_s=scale(1.1)),
     "constraints:participation": break_everywhere(worst_participation=scale(0.9)),
     "solver": lambda s: s.swap("solver", "joint", "paper"),
     "accountant": lambda s: s.swap("accountant", "PLD", "RDP"),
