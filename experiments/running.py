@@ -40,6 +40,11 @@ class Stopper:
             "Stopping after the rounds under way (again: at once).", file=sys.stderr
         )
 
+    def release(self) -> None:
+        """Gives both signals back: Ctrl-C interrupts again."""
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
     def asked(self) -> bool:
         """Whether to stop."""
         return bool(self.signal)

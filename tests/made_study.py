@@ -74,7 +74,7 @@ class Study:
                     delay_target_s=120,
                     first_delay_s=100 + 10 * place,
                     last_delay_s=200,
-                    worst_participation=1,
+                    participation_gap=0,
                     epsilon_margin=0.1,
                 )
             yield from self.rows(setting.sweep, "all kept", common_delay_s=1)
@@ -173,7 +173,9 @@ BREAKS = {
     ),
     "epsilon": lambda s: s.change("noniid", epsilon_margin=scale(-1)),
     "constraints:delay": break_everywhere(mean_delay_s=scale(1.1)),
-    "constraints:participation": break_everywhere(worst_participation=scale(0.9)),
+    "constraints:participation": break_everywhere(
+        participation_gap=lambda gap: gap + 0.1
+    ),
     "solver": lambda s: s.swap("solver", "joint", "paper"),
     "accountant": lambda s: s.swap("accountant", "PLD", "RDP"),
 }

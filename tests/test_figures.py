@@ -86,6 +86,15 @@ def drawn(tmp_path_factory):
         after = {path: path.stat().st_mtime_ns for path in folder.rglob("rounds.jsonl")}
         assert before == after
         assert len(before) == 4
+        (folder / "runs/noniid/policy=random,seed=0" / records.DONE).rename(
+            folder / "done"
+        )
+        assert make(train=False) == 0
+        shutil.copytree(folder, folder.parent / "unfinished", dirs_exist_ok=True)
+        (folder / "done").rename(
+            folder / "runs/noniid/policy=random,seed=0" / records.DONE
+        )
+        assert make(train=False) == 0
         yield folder
 
 
@@ -110,6 +119,59 @@ def test_tables_hold_what_was_recorded_and_planned(drawn):
     both = delay.index.intersection(trained.index)
     assert len(both) > 0
     np.testing.assert_allclose(delay[both], trained[both], rtol=1e-5)
+
+
+def test_unfinished_runs_are_not_judged(drawn):
+    about = pd.read_csv(drawn.parent / "unfinished" / "noniid_runs.csv")
+    blank = about[about["accuracy"].isna() & (about["seed"] < 2)]
+    assert list(zip(blank["series"], blank["seed"], strict=True)) == [("random", 0)]
+
+
+def test_records_of_other_settings_are_refused(drawn):
+    (other,) = [
+        run
+        for run in sweeps.runs_of("noniid", "few", {"training.clip_norm": "3"})
+        if run.name == "policy=random,seed=1"
+    ]
+    with pytest.raises(InputError, match="clip_norm"):
+        tables.build([other], drawn / "runs/noniid", drawn / "runs/plans")
+
+
+def test_fairness_is_looked_at_before_clients_retire(drawn):
+    (run,) = [
+        run
+        for run in sweeps.runs_of("noniid", "few", {})
+        if run.name == "policy=random,seed=2"
+    ]
+    schedule = tables.plan_once(run.planned, drawn / "runs/plans")
+    half = schedule.affordable.sum() // 2 // 2  # of two channels
+    counts = [int(np.sum(schedule.client[:half] == i)) for i in range(6)]
+    gap = max(rate - n / half for rate, n in zip(schedule.rate, counts, strict=True))
+    about = pd.read_csv(drawn / "noniid_runs.csv")
+    own = about[(about["series"] == "random") & (about["seed"] == 2)]
+    assert own["participation_gap"].item() == pytest.approx(gap, rel=1e-4)
+    assert gap > 0
+
+
+def test_the_bound_is_measured_once_and_drawn(drawn, monkeypatch):
+    ours = sweeps.Sweep("toy", sweeps._POLICIES[:1], trained=False)
+    monkeypatch.setitem(sweeps.SWEEPS, "bound", ours)
+    figures = catalogue.get_figures("bound")
+    make = {"scale": "few", "changes": {"run.rounds": "3"}}
+    assert running.make_tables(figures, drawn, train=True, **make) == 0
+    table = pd.read_csv(drawn / "bound.csv")
+    assert set(table["seed"]) == {0, 1}
+    wide = table[table["seed"] == 0].pivot(index="x", columns="series", values="y")
+    assert list(wide.index) == [1, 2, 3]
+    terms = wide[[name for name in wide if name.startswith("its ")]].sum(axis=1)
+    total = [name for name in wide if "bound" in name]
+    np.testing.assert_allclose(wide[total[0]], terms, rtol=1e-4)
+    assert drawing.draw(figures["bound"], table).axes[0].get_yscale() == "log"
+    monkeypatch.setattr(running.bound, "measure", None)  # not measured again
+    assert running.make_tables(figures, drawn, train=True, **make) == 0
+    other = {"scale": "few", "changes": {"run.rounds": "3", "training.clip_norm": "3"}}
+    with pytest.raises(InputError, match="delete it to measure again"):
+        running.make_tables(figures, drawn, train=True, **other)
 
 
 def test_common_delay_ends_where_the_shortest_run_ends(drawn):
@@ -183,8 +245,20 @@ def test_pictures_of_the_results_are_drawn_from_their_tables(shown, tmp_path):
     ours = image.imread(copy.with_suffix(".png"))
     theirs = image.imread(ROOT / f"{shown}.png")
     assert ours.shape == theirs.shape
-    # Other versions of the drawing library set letters a little differently.
-    assert np.mean(np.abs(ours - theirs)) < 0.02
+    # Other versions of the drawing library set letters a little differently: curves,
+    # which have colours, must be the same.
+    coloured = (_colour(ours) > 0.15) | (_colour(theirs) > 0.15)
+    assert coloured.sum() > 500
+    differ = np.max(np.abs(ours - theirs), axis=2) > 0.2
+    assert np.sum(differ & coloured) < 0.02 * np.sum(coloured)
+
+
+def _colour(picture):
+    return np.ptp(picture[:, :, :3], axis=2)
+
+
+def test_results_show_pictures():
+    assert len(SHOWN) >= 11
 
 
 def test_the_claims_of_the_results_follow_from_their_tables():

@@ -120,10 +120,10 @@ class Checkpoints:
         return Restored(0, None, complaints)
 
     def _read(self, rounds: int, like: Params | None) -> Params:
-        if not self._checksum(rounds).is_file():
-            raise ValueError("it has no checksum: the run was stopped while writing it")
-        if self._checksum(rounds).read_text() != _digest_files(self.path / str(rounds)):
-            raise ValueError("its files do not match their checksum")
+        known = self._checksum(rounds)  # missing if the run was killed just before it
+        if known.is_file():
+            if known.read_text() != _digest_files(self.path / str(rounds)):
+                raise ValueError("its files do not match their checksum")
         items = ocp.args.Composite(
             params=ocp.args.StandardRestore(), facts=ocp.args.JsonRestore()
         )

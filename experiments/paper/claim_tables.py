@@ -19,7 +19,7 @@ MEASURES = [
     "first_delay_s",
     "last_delay_s",
     "keep_rate",
-    "worst_participation",
+    "participation_gap",
     "epsilon_margin",
     "trained_rounds",
     "accuracy",

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from dpsparfl_jax import records
 from experiments.paper import claim_parts as parts
 from experiments.paper import claim_tables, verdicts
 from experiments.paper.claim_tables import Tables
@@ -50,14 +51,9 @@ def judge(claim: Claim, tables: Tables) -> Verdict:
     return Verdict(*claim[:4], comparisons, verdicts.judge(found))
 
 
-def write(folder: pathlib.Path, found: list[Verdict]) -> str:
-    """Writes claims.json into the folder; returns why it could not, or nothing."""
-    target = folder / "claims.json"
-    try:
-        target.write_text(as_json(found))
-    except OSError as reason:
-        return f"{target} was not written ({reason.strerror})."
-    return ""
+def write(folder: pathlib.Path, found: list[Verdict]) -> None:
+    """Writes claims.json into the folder."""
+    records.write_whole(folder / "claims.json", as_json(found))
 
 
 def _of_clipping(sweep: str, images: str) -> Claim:
@@ -76,7 +72,7 @@ def _of_accuracy(setting: parts.Setting) -> Claim:
         f"DP-SparFL is more accurate than each baseline, {setting.name}",
         setting.accuracy_in_paper,
         "accuracy minus baseline's, after the last common evaluated round and at the "
-        "largest common simulated time",
+        "largest common simulated time (linear between evaluations)",
         partial(parts.accuracy_of_policies, setting),
     )
 
@@ -109,7 +105,8 @@ CLAIMS: tuple[Claim, ...] = (
         "lambda_optimum",
         "Some lambda between the extremes gives the best accuracy",
         "Fig. 3 (a)",
-        "last accuracy of the best inner lambda minus that of the better end",
+        "last accuracy of the inner lambda that is best on average minus that of the "
+        "better end of each seed",
         parts.interior_optimum,
     ),
     Claim(
@@ -155,8 +152,8 @@ CLAIMS: tuple[Claim, ...] = (
         "constraints:participation",
         "Every client of DP-SparFL takes part as often as its share",
         "Section V-B, C7",
-        "least participation rate of a client over its share, above "
-        f"{parts.SHARE_TOLERANCE:g}",
+        "halfway to the end of budgets, share of rounds that the client furthest "
+        f"behind lacks, below {parts.SHARE_TOLERANCE:g}",
         parts.share,
     ),
     Claim(

@@ -12,6 +12,8 @@ from matplotlib import figure as plt
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.records.folder import writing
 from dpsparfl_jax.report.charts import COLOURS, DASHES
 from experiments.paper import curves
 from experiments.paper.catalogue import Figure, Panel
@@ -28,8 +30,9 @@ def draw(figure: Figure, table: pd.DataFrame) -> plt.Figure:
     picture = plt.Figure(figsize=(3.3 * columns, 2.7 * lines), layout="constrained")
     axes = picture.subplots(lines, columns, squeeze=False).ravel()
     names: dict[str, object] = {}
+    coloured = [name for name in table["series"].unique() if name not in _PLAIN]
     for panel, place in zip(figure.panels, axes, strict=False):
-        _panel(place, panel, table[table["panel"] == panel.name])
+        _panel(place, panel, table[table["panel"] == panel.name], coloured)
         names |= dict(zip(*reversed(place.get_legend_handles_labels()), strict=True))
     for place in axes[len(figure.panels) :]:
         place.set_axis_off()
@@ -44,17 +47,17 @@ def draw(figure: Figure, table: pd.DataFrame) -> plt.Figure:
     return picture
 
 
-def _panel(axes: Axes, panel: Panel, table: pd.DataFrame) -> None:
+def _panel(axes: Axes, panel: Panel, table: pd.DataFrame, coloured: list[str]) -> None:
     axes.set_title(panel.title, fontsize=9)
     axes.set_xlabel(panel.x, fontsize=8)
     axes.set_ylabel(panel.y, fontsize=8)
     axes.tick_params(labelsize=7)
     axes.grid(color="0.9", lw=0.5)
-    coloured = [name for name in table["series"].unique() if name not in _PLAIN]
     for name, rows in table.groupby("series", sort=False):
         look = _look(str(name), coloured)
         if panel.draw in curves.DOTS:
-            axes.plot(rows["x"], rows["y"], ".", ms=3, alpha=0.6, label=name, **look)
+            dots = {"ls": "", "marker": ".", "ms": 3, "alpha": 0.6}
+            axes.plot(rows["x"], rows["y"], label=name, color=look["color"], **dots)
         else:
             _curve(axes, str(name), rows, look)
     if panel.draw in curves.PERCENT:
@@ -118,13 +121,18 @@ def average(
 
 def save(figure: Figure, table: pathlib.Path) -> list[pathlib.Path]:
     """Writes PNG and PDF beside the table that they are drawn from."""
-    picture = draw(figure, pd.read_csv(table))
+    try:
+        points = pd.read_csv(table).astype({"x": float, "y": float})[curves.COLUMNS]
+    except (OSError, ValueError, KeyError) as reason:
+        raise InputError(f"{table} is no table of a figure ({reason}).") from None
+    picture = draw(figure, points)
     told = f"drawn from {table.name}, sha256 {checksum(table)}"
     written = []
     for ending, key in ((".png", "Description"), (".pdf", "Subject")):
         path = table.with_suffix(ending)
         facts = {key: told} | ({"CreationDate": None} if ending == ".pdf" else {})
-        picture.savefig(path, dpi=140, metadata=facts)
+        with writing(path):
+            picture.savefig(path, dpi=140, metadata=facts)
         written.append(path)
     return written
 

@@ -3,17 +3,18 @@
 import json
 import pathlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
 import dpsparfl_jax as fl
 from dpsparfl_jax import records
 from dpsparfl_jax.data import sources
+from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.recording.points import Point
 from experiments import running
 from experiments.paper import bound, curves, sweeps, tables
-from experiments.paper.catalogue import Figure
+from experiments.paper.catalogue import FIGURES, Figure
 from experiments.paper.sweeps import SweepRun
 
 
@@ -31,6 +32,7 @@ def make_tables(
     program, whichever figure they belong to.
     """
     names = dict.fromkeys(name for one in figures.values() for name in one.sweeps)
+    figures = {**figures, **_siblings(names, folder)}
     runs = {name: sweeps.runs_of(name, scale, changes) for name in names}
     code = _train(runs, folder) if train else 0
     if code > 128:  # stopped: tables are made when all is there, or by --draw_only
@@ -40,13 +42,23 @@ def make_tables(
         for name, of_sweep in runs.items()
     }
     for name, figure in figures.items():
-        shown = curves.curves(figure, built)
         if name == "bound":
             shown = _bounds(runs[name], folder / "runs" / name, scale, train=train)
+        else:
+            shown = curves.curves(figure, built)
         about = pd.concat([built[sweep].runs for sweep in figure.sweeps])
         _write(shown, folder / f"{name}.csv")
         _write(about, folder / f"{name}_runs.csv")
     return code
+
+
+def _siblings(names: Iterable[str], folder: pathlib.Path) -> dict[str, Figure]:
+    """Figures drawn before from the same sweeps: their tables must not fall behind."""
+    return {
+        name: figure
+        for name, figure in FIGURES.items()
+        if set(figure.sweeps) <= set(names) and (folder / f"{name}.csv").is_file()
+    }
 
 
 def _write(table: pd.DataFrame, path: pathlib.Path) -> None:
@@ -70,11 +82,25 @@ def _bounds(
             )
             folder.mkdir(parents=True, exist_ok=True)
             content = [one._asdict() for one in found]
-            records.write_whole(path, json.dumps(content, indent=1) + "\n")
+            known = {"settings": tables.digest(run.planned), "measured": content}
+            records.write_whole(path, json.dumps(known, indent=1) + "\n")
         if path.is_file():
-            measured = [bound.Measured(**one) for one in json.loads(path.read_text())]
+            measured = _measured(path, run)
             parts.append(curves.of_bound(bound.bound_rows(run.planned, measured), run))
     return pd.concat(parts, ignore_index=True)
+
+
+def _measured(path: pathlib.Path, run: SweepRun) -> list[bound.Measured]:
+    try:
+        content = json.loads(path.read_text())
+        if content["settings"] == tables.digest(run.planned):
+            return [bound.Measured(**one) for one in content["measured"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    raise InputError(
+        f"{path} is damaged, or was measured with other settings: delete it to measure "
+        "again."
+    )
 
 
 def _train(runs: Mapping[str, list[SweepRun]], folder: pathlib.Path) -> int:
@@ -87,6 +113,7 @@ def _train(runs: Mapping[str, list[SweepRun]], folder: pathlib.Path) -> int:
     ]
     _find_images(points)
     outcome = running.train(points, stopper, resume=True)
+    stopper.release()
     if points and len(outcome.failed) == len(points):
         running.refuse_common_reason(outcome.failed)
     for name, reason in outcome.failed.items():

@@ -19,6 +19,7 @@ from dpsparfl_jax import config, records
 from dpsparfl_jax import schedule as schedule_lib
 from dpsparfl_jax.config import RunConfig
 from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.recording.points import Point, refuse_other_run
 from dpsparfl_jax.schedule import Schedule
 from experiments.paper.sweeps import SweepRun
 
@@ -26,7 +27,7 @@ _RUN = [
     *("sweep", "series", "value", "seed", "once", "run"),
     *("clients", "rounds", "participations", "delay_target_s", "delay_s"),
     *("mean_delay_s", "first_delay_s", "last_delay_s", "keep_rate"),
-    *("worst_participation", "epsilon_margin"),
+    *("participation_gap", "epsilon_margin"),
     *("trained_rounds", "accuracy", "trained_delay_s", "round_wall_s", "train_wall_s"),
 ]
 _SEEN = ["round", "accuracy", "cumulative_delay_s"]
@@ -57,6 +58,7 @@ def build(
         rounds.append(_rounds(run.planned, schedule).assign(**label))
         clients.append(_clients(schedule).assign(**label))
         if recorded is not None:
+            _check_plan(run, schedule, recorded)
             seen = recorded.rounds.dropna(subset=["accuracy"])
             evaluations.append(seen[_SEEN].assign(**label))
             last = seen.iloc[-1]
@@ -66,6 +68,7 @@ def build(
                 "trained_delay_s": recorded.rounds["cumulative_delay_s"].iloc[-1],
                 "round_wall_s": recorded.rounds["device_s"].median(),
                 "train_wall_s": recorded.rounds["device_s"].sum(),
+                "epsilon_margin": _least_left(found[-1], recorded),
             }
     blank = pd.DataFrame(columns=["series", "seed", *_SEEN])
     told = pd.concat(evaluations) if evaluations else blank
@@ -80,13 +83,17 @@ def build(
     )
 
 
-def plan_once(settings: RunConfig, plans: pathlib.Path) -> Schedule:
-    """The schedule of a run, from `plans` if it was made before."""
+def digest(settings: RunConfig) -> str:
+    """Of everything that moves a result, and of our version."""
     known = config.as_dict(settings)
     known["data"] = {k: v for k, v in known["data"].items() if not k.endswith("dir")}
     known |= {"perf": {}, "version": fl.__version__}
-    name = hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:24]
-    path = plans / f"{name}.npz"
+    return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def plan_once(settings: RunConfig, plans: pathlib.Path) -> Schedule:
+    """The schedule of a run, from `plans` if it was made before."""
+    path = plans / f"{digest(settings)}.npz"
     if path.is_file():
         try:
             return schedule_lib.load(path)
@@ -99,14 +106,30 @@ def plan_once(settings: RunConfig, plans: pathlib.Path) -> Schedule:
 
 
 def _recorded(run: SweepRun, folder: pathlib.Path) -> records.RecordedRun | None:
-    """What was trained of a run: at least one evaluation."""
+    """A run that was trained to its end, with these settings."""
     path = folder / run.name
-    if run.trained is None or not (path / records.MANIFEST).is_file():
+    if run.trained is None or not (path / records.DONE).is_file():
         return None
-    recorded = records.load_run(path)
-    if "accuracy" not in recorded.rounds or recorded.rounds["accuracy"].isna().all():
-        return None
-    return recorded
+    refuse_other_run(Point(run.name, run.trained, path))
+    return records.load_run(path)
+
+
+def _check_plan(run: SweepRun, plan: Schedule, recorded: records.RecordedRun) -> None:
+    """Refuses records that do not follow the schedule that is drawn beside them."""
+    trained = recorded.schedule
+    if not np.array_equal(trained.client, plan.client[: trained.num_rounds]):
+        raise InputError(
+            f"{recorded.path} was trained by another schedule than is planned for "
+            f"{run.sweep} now: choose another --out, or delete the folder of plans."
+        )
+
+
+def _least_left(planned: dict[str, Any], recorded: records.RecordedRun) -> float | None:
+    """The least epsilon left, by the plan and by the ledger of the trained run."""
+    clients = recorded.clients
+    left = (clients["epsilon_asked"] - clients["epsilon_spent"]).min()
+    margin = planned["epsilon_margin"]
+    return None if margin is None else min(margin, left)
 
 
 def _about(settings: RunConfig, schedule: Schedule) -> dict[str, Any]:
@@ -122,8 +145,7 @@ def _about(settings: RunConfig, schedule: Schedule) -> dict[str, Any]:
         return told
     tenth = max(schedule.num_rounds // 10, 1)
     delay = schedule.round_delay_s
-    served = schedule.rate > 0
-    share = schedule.participations[served] / schedule.num_rounds
+    _, share = _half_way(schedule)
     margin = np.min(schedule.budget - schedule.epsilon_spent)
     return told | {
         "delay_s": np.sum(delay),
@@ -131,7 +153,7 @@ def _about(settings: RunConfig, schedule: Schedule) -> dict[str, Any]:
         "first_delay_s": np.mean(delay[:tenth]),
         "last_delay_s": np.mean(delay[-tenth:]),
         "keep_rate": np.mean(schedule.keep_rate[schedule.sends]),
-        "worst_participation": np.min(share / schedule.rate[served]),
+        "participation_gap": np.max(schedule.rate - share),
         "epsilon_margin": margin if settings.privacy.noise else None,
     }
 
@@ -154,8 +176,23 @@ def _rounds(settings: RunConfig, schedule: Schedule) -> pd.DataFrame:
     )
 
 
+def _half_way(schedule: Schedule) -> tuple[int, Any]:
+    """Shares of rounds taken part in, halfway to the end of all budgets.
+
+    At the end everybody has taken part as often as the budget affords, whatever the
+    policy: only before that does fairness show.
+    """
+    channels = schedule.client.shape[1]
+    half = max(int(np.sum(schedule.affordable)) // (2 * channels), 1)
+    early = schedule.client[:half]
+    counts = np.bincount(
+        early[early != schedule_lib.IDLE], minlength=len(schedule.rate)
+    )
+    return half, counts / half
+
+
 def _clients(schedule: Schedule) -> pd.DataFrame:
-    share = schedule.participations / max(schedule.num_rounds, 1)
+    _, share = _half_way(schedule)
     return pd.DataFrame(
         {
             "epsilon": schedule.budget,
@@ -168,7 +205,7 @@ def _clients(schedule: Schedule) -> pd.DataFrame:
 
 def _common_delay(table: pd.DataFrame, rounds: pd.DataFrame) -> pd.Series:
     """Delay until the last round that all series of a seed reach."""
-    compared = table[~table["once"]]
+    compared = table[~table["once"] & (table["rounds"] > 0)]
     last = table["seed"].map(compared.groupby("seed")["rounds"].min())
     wanted = table[["run"]].assign(round=last)
     found = wanted.merge(rounds[["run", "round", "cumulative_delay_s"]], how="left")
@@ -177,5 +214,7 @@ def _common_delay(table: pd.DataFrame, rounds: pd.DataFrame) -> pd.Series:
 
 def _thin(rounds: pd.DataFrame) -> pd.DataFrame:
     """At most so many rounds, the same for all runs."""
-    step = max(int(np.ceil(rounds["round"].max() / _MOST_ROWS)), 1)
+    step = (
+        max(int(np.ceil(rounds["round"].max() / _MOST_ROWS)), 1) if len(rounds) else 1
+    )
     return rounds[(rounds["round"] % step == 0) | (rounds["round"] == 1)]

@@ -19,7 +19,7 @@ _FORMATS = {
     "%": "+.1f",
     "s per tenfold lambda": "+.2f",
     "rounds": "+.1f",
-    "of its share": ".3f",
+    "of rounds": ".3f",
     "epsilon": "+.2g",
 }
 
@@ -59,12 +59,15 @@ def judge(parts: Sequence[Part]) -> str:
         return f"undecided: {max(by_seeds, default=statistics.NOT_RUN)}"
     if len(held) == len(parts):
         return "reproduced"
-    text = "not reproduced"
+    notes = [f"undecided: {_conditions(still_open, parts)}"] if still_open else []
     if held:
         text = f"reproduced only under {_conditions(held, parts)}"
-    if still_open:
-        text += f" (undecided: {_conditions(still_open, parts)})"
-    return text
+    else:
+        text = "not reproduced"
+        outcomes = {each.outcome for part in decided for each in _judged(part)}
+        opposite = statistics.REVERSED in outcomes
+        notes.insert(0, "the opposite was found" if opposite else "unsettled")
+    return f"{text} ({'; '.join(notes)})" if notes else text
 
 
 def _judged(part: Part) -> list[Comparison]:

@@ -81,6 +81,17 @@ def _size(path):
     return path.stat().st_size
 
 
+def test_a_checkpoint_whose_checksum_was_not_written_yet_is_used(whole, tmp_path):
+    folder = unfinished(whole, tmp_path)
+    (folder / checkpoint.FOLDER / "6.sha256").unlink()
+    outcome, log = run(tmp_path, RUNS[0], resume=True)
+    assert outcome.finished == ["p0"]
+    assert "damaged" not in log.text
+    assert same.facts(folder) == same.facts(whole / "p0")
+    kept = {file.name for file in (folder / checkpoint.FOLDER).glob("*.sha256")}
+    assert kept <= {"4.sha256", "6.sha256"}
+
+
 def test_other_conditions_are_named(whole, tmp_path):
     folder = unfinished(whole, tmp_path)
     manifest = json.loads((folder / records.MANIFEST).read_text())
