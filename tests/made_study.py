@@ -172,7 +172,7 @@ BREAKS = {
         ),
     ),
     "epsilon": lambda s: s.change("noniid", epsilon_margin=scale(-1)),
-    "constraints:delay": break_everywhere(mean_delay_s=scale(1.1)),
+    "constraints:delay": break_everywhere(mean_delay_s=scale(1.05)),
     "constraints:participation": break_everywhere(
         participation_gap=lambda gap: gap + 0.1
     ),
