@@ -165,7 +165,7 @@ SWEEPS: dict[str, Sweep] = {
                 float(target),
                 quick=target != "160",
             )
-            for tradeoff in ("1", "10", "50")
+            for tradeoff in ("1", "50")
             for target in ("80", "120", "160", "200")
         ),
         # The energy of a round stays the same.
@@ -189,7 +189,7 @@ SWEEPS: dict[str, Sweep] = {
     ),
     "clip_fashion": Sweep(
         "paper_fashion",
-        _clip_norms({"4": "10 20", "8": "10 20 40", "10": "20"}),
+        _clip_norms({"8": "10 20 40", "10": "20", "16": "20"}),
         seeds=_STUDY_SEEDS,
     ),
     "clip_mnist": Sweep(
@@ -206,8 +206,8 @@ SWEEPS: dict[str, Sweep] = {
     ),
     "clip_cifar_ours": Sweep(
         "nearest_cifar",
-        _clip_norms({"16": "10 20 40"}),
-        {"run.rounds": "10"},
+        _clip_norms({"16": "10 20"}),
+        {"run.rounds": "5"},
         seeds=_STUDY_SEEDS,
     ),
     "delay_target": _only_planned(
