@@ -166,7 +166,7 @@ FIGURES: dict[str, Figure] = {
             Panel(
                 "clip_cifar_ours",
                 "last_accuracy",
-                "CIFAR-10, sigma 0.6, 5 rounds",
+                "CIFAR-10, sigma 0.6, 3 rounds",
                 *_CLIP,
                 ":cifar_ours",
             ),

@@ -207,7 +207,7 @@ SWEEPS: dict[str, Sweep] = {
     "clip_cifar_ours": Sweep(
         "nearest_cifar",
         _clip_norms({"16": "10 20"}),
-        {"run.rounds": "5"},
+        {"run.rounds": "3"},
         seeds=_STUDY_SEEDS,
     ),
     "delay_target": _only_planned(
