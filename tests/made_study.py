@@ -75,6 +75,7 @@ class Study:
                     first_delay_s=100 + 10 * place,
                     last_delay_s=200,
                     participation_gap=0,
+                    accuracy=0.8 - 0.05 * place,
                     epsilon_margin=0.1,
                 )
             yield from self.rows(setting.sweep, "all kept", common_delay_s=1)
@@ -126,6 +127,11 @@ def scale(factor):
     return lambda values: factor * values
 
 
+def break_accuracy(study, setting):
+    study.upside_down(setting, "accuracy", "accuracy_time")
+    study.change(setting.sweep, accuracy=mirror(0.5))
+
+
 def break_lambda_delay(study):
     for sweep in ("tradeoff", "tradeoff_warm"):
         study.change(sweep, mean_delay_s=mirror(100))
@@ -157,7 +163,7 @@ BREAKS = {
     **of_settings(
         "policies_accuracy",
         SETTINGS,
-        lambda s, setting: s.upside_down(setting, "accuracy", "accuracy_time"),
+        break_accuracy,
     ),
     **of_settings(
         "policies_delay",

@@ -86,7 +86,7 @@ def test_what_holds_under_some_conditions_only(study):
     found = verdicts_of(study)
     only = "reproduced only under "
     equal_time = found["policies_accuracy:noniid"]
-    assert equal_time.verdict == only + "equal simulated time"
+    assert equal_time.verdict == only + "equal simulated time and training to the end"
     start = found["lambda_delay"].verdict
     assert start == only + "a delay queue that starts at zero"
     assert found["clipping:fashion"].verdict == only + "keep rate <= 0.5"
@@ -117,6 +117,7 @@ def test_too_few_seeds_and_missing_tables():
     study.runs = study.runs[~study.runs["sweep"].isin(["solver", "tradeoff"])]
     study.change("noniid", common_delay_s=scale(math.nan))
     study.curves.pop("imbalance")
+    study.change("imbalance", accuracy=scale(math.nan))
     found = verdicts_of(study)
     assert found["accountant"].verdict == "undecided: 2 seeds, 3 needed"
     assert found["epsilon"].verdict == "reproduced"  # exact

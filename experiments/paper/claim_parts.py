@@ -167,16 +167,20 @@ def delay_over_epsilon(tables: Tables) -> list[Part]:
 
 
 def accuracy_of_policies(setting: Setting, tables: Tables) -> list[Part]:
-    """Ours against every baseline, after equal rounds and after equal time."""
+    """Ours against every baseline, after equal rounds, equal time, and at the end."""
+    rounds = tables.panel(setting.figure, "accuracy" + setting.tag)
+    times = tables.panel(setting.figure, "accuracy_time" + setting.tag)
+    ends = wide(tables.sweep(setting.sweep), "accuracy")
     found = {
-        "an equal number of rounds": ("accuracy", _after_equal_rounds, "equal rounds"),
-        "equal simulated time": ("accuracy_time", _after_equal_time, "equal time"),
+        "equal rounds": ("an equal number of rounds", _after_equal_rounds(rounds)),
+        "equal time": ("equal simulated time", _after_equal_time(times)),
+        "at the end": ("training to the end", ends),
     }
     parts = []
-    for condition, (panel, reader, words) in found.items():
-        accuracy = reader(tables.panel(setting.figure, panel + setting.tag))
+    for words, (condition, accuracy) in found.items():
+        ours = column(accuracy, OURS)
         comparisons = [
-            compare(f"{name}, {words}", 100 * (accuracy[OURS] - accuracy[name]), "pp")
+            compare(f"{name}, {words}", 100 * (ours - column(accuracy, name)), "pp")
             for name in BASELINES
         ]
         parts.append(Part(condition, comparisons))

@@ -71,8 +71,9 @@ def _of_accuracy(setting: parts.Setting) -> Claim:
         f"policies_accuracy:{setting.key}",
         f"DP-SparFL is more accurate than each baseline, {setting.name}",
         setting.accuracy_in_paper,
-        "accuracy minus baseline's, after the last common evaluated round and at the "
-        "largest common simulated time (linear between evaluations)",
+        "accuracy minus baseline's, after the last common evaluated round, at the "
+        "largest common simulated time (linear between evaluations), and when each has "
+        "come to its own end",
         partial(parts.accuracy_of_policies, setting),
     )
 
