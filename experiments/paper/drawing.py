@@ -61,7 +61,7 @@ def _panel(axes: Axes, panel: Panel, table: pd.DataFrame, coloured: list[str]) -
         else:
             _curve(axes, str(name), rows, look)
     if panel.draw in curves.PERCENT:
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     if panel.draw == "participation" or panel.draw == "mean_delay":
         ends = [table["x"].min(), table["x"].max()]
         axes.plot(ends, ends, color="0.5", ls=":", lw=1, label="as asked")
