@@ -163,13 +163,6 @@ FIGURES: dict[str, Figure] = {
             Panel(
                 "clip_cifar", "last_accuracy", "CIFAR-10, 10 rounds", *_CLIP, ":cifar"
             ),
-            Panel(
-                "clip_cifar_ours",
-                "last_accuracy",
-                "CIFAR-10, sigma 0.6, 3 rounds",
-                *_CLIP,
-                ":cifar_ours",
-            ),
             Panel("delay_target", "kept", "delay target", "d_avg (s)", _KEPT_MEAN),
             Panel("delay_target", "mean_delay", "delay target", *_TARGETS),
             Panel("keep_min", "kept", "least keep rate", "s_th", _KEPT_MEAN, ":least"),

@@ -189,7 +189,7 @@ SWEEPS: dict[str, Sweep] = {
     ),
     "clip_fashion": Sweep(
         "paper_fashion",
-        _clip_norms({"8": "10 20 40", "10": "20", "16": "20"}),
+        _clip_norms({"8": "10 20 40", "10": "20"}),
         seeds=_STUDY_SEEDS,
     ),
     "clip_mnist": Sweep(
@@ -202,12 +202,6 @@ SWEEPS: dict[str, Sweep] = {
         "paper_cifar",
         _clip_norms({"2": "5 10 20"}),
         {"run.rounds": "10"},
-        seeds=_STUDY_SEEDS,
-    ),
-    "clip_cifar_ours": Sweep(
-        "nearest_cifar",
-        _clip_norms({"16": "10 20"}),
-        {"run.rounds": "3"},
         seeds=_STUDY_SEEDS,
     ),
     "delay_target": _only_planned(
