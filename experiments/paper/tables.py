@@ -146,7 +146,7 @@ def _about(settings: RunConfig, schedule: Schedule) -> dict[str, Any]:
     tenth = max(schedule.num_rounds // 10, 1)
     delay = schedule.round_delay_s
     _, share = _half_way(schedule)
-    margin = np.min(schedule.budget - schedule.epsilon_spent)
+    private = settings.privacy.noise  # else all epsilons are infinite
     return told | {
         "delay_s": np.sum(delay),
         "mean_delay_s": np.mean(delay),
@@ -154,7 +154,9 @@ def _about(settings: RunConfig, schedule: Schedule) -> dict[str, Any]:
         "last_delay_s": np.mean(delay[-tenth:]),
         "keep_rate": np.mean(schedule.keep_rate[schedule.sends]),
         "participation_gap": np.max(schedule.rate - share),
-        "epsilon_margin": margin if settings.privacy.noise else None,
+        "epsilon_margin": np.min(schedule.budget - schedule.epsilon_spent)
+        if private
+        else None,
     }
 
 
