@@ -297,7 +297,7 @@ def test_convergence_terms_by_hand():
         gradient_bound=3.0,
     )
     eta, tau, x = 0.002, 60, 0.002 * 2 * 60
-    theta = PARAMETERS * (0.6 * 10.0 / 8) ** 2
+    theta = PARAMETERS * (0.6 * 20.0 / 8) ** 2
     assert terms.start == pytest.approx(2 * 2.3 / (eta * tau * 2))
     assert terms.divergence == pytest.approx(0.3)
     assert terms.sparsification == pytest.approx(3 * 9 * 0.5)
