@@ -145,7 +145,7 @@ def _about(settings: RunConfig, schedule: Schedule) -> dict[str, Any]:
         return told
     tenth = max(schedule.num_rounds // 10, 1)
     delay = schedule.round_delay_s
-    _, share = _half_way(schedule)
+    share = _half_way_shares(schedule)
     private = settings.privacy.noise  # else all epsilons are infinite
     return told | {
         "delay_s": np.sum(delay),
@@ -178,7 +178,7 @@ def _rounds(settings: RunConfig, schedule: Schedule) -> pd.DataFrame:
     )
 
 
-def _half_way(schedule: Schedule) -> tuple[int, Any]:
+def _half_way_shares(schedule: Schedule) -> Any:
     """Shares of rounds taken part in, halfway to the end of all budgets.
 
     At the end everybody has taken part as often as the budget affords, whatever the
@@ -190,11 +190,11 @@ def _half_way(schedule: Schedule) -> tuple[int, Any]:
     counts = np.bincount(
         early[early != schedule_lib.IDLE], minlength=len(schedule.rate)
     )
-    return half, counts / half
+    return counts / half
 
 
 def _clients(schedule: Schedule) -> pd.DataFrame:
-    _, share = _half_way(schedule)
+    share = _half_way_shares(schedule)
     return pd.DataFrame(
         {
             "epsilon": schedule.budget,
