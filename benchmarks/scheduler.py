@@ -21,10 +21,10 @@ from tqdm import tqdm
 from benchmarks import timing
 from dpsparfl_jax.planning import Planner
 from dpsparfl_jax.privacy.ledger import non_private_ledger
+from dpsparfl_jax.runner import inputs
 from dpsparfl_jax.scheduling.dp_sparfl import SOLVERS
 from dpsparfl_jax.scheduling.problem import RoundProblem
 from dpsparfl_jax.scheduling.queues import Queues
-from dpsparfl_jax.simulation import inputs
 from experiments import cli, presets
 
 _JSON = flags.DEFINE_string("json", "", "write the results to this file")

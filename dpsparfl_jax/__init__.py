@@ -1,38 +1,117 @@
 """Differentially private federated learning with sparse gradients, vectorized in JAX.
 
     plan(settings)            a run's whole schedule, without training
-    simulate(settings)        one run
+    simulate(settings)        one run; `out=` records it in a folder
     simulate_grid(runs)       many runs in one compiled program
     iterate(settings)         one run, round by round
+    find_runs(folders)        recorded runs as tables; load_params(folder), the model
+    register_...(name)        a policy, model, accountant, sparsifier ... of your own
 
-`settings` is a `RunConfig`. To read the code start with `types` (the values, in flow
-order), `config` (the settings), `planning` and `simulation` (the two halves of a run).
+`settings` is a `RunConfig` made of sections (`DataConfig`, `ModelConfig`, ...). To read
+the code start with `types` (the values, in flow order), `config` (the settings),
+`planning` (the half of a run before training) and `runner` (the loop over runs).
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from dpsparfl_jax.config import RunConfig
+from dpsparfl_jax.config import (
+    DataConfig,
+    LengthConfig,
+    ModelConfig,
+    PerfConfig,
+    PrivacyConfig,
+    RunConfig,
+    ScheduleConfig,
+    ServerConfig,
+    TrainingConfig,
+    WirelessConfig,
+)
 from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.registry import (
+    ACCOUNTANTS,
+    MODELS,
+    OPTIMIZERS,
+    PARTITIONS,
+    POLICIES,
+    SOLVERS,
+    SPARSIFIERS,
+    registered_names,
+)
 
 if TYPE_CHECKING:
     from dpsparfl_jax.api import RunResult, iterate, plan, simulate, simulate_grid
+    from dpsparfl_jax.planning.schedule import Schedule
+    from dpsparfl_jax.records import RecordedRun, find_runs
+    from dpsparfl_jax.records.columns import register_column
+    from dpsparfl_jax.runner.checkpoint import load_params
+    from dpsparfl_jax.training.layer_rules import register_layer_rule
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
+
+register_policy = POLICIES.register
+register_solver = SOLVERS.register
+register_partition = PARTITIONS.register
+register_accountant = ACCOUNTANTS.register
+register_sparsifier = SPARSIFIERS.register
+register_model = MODELS.register
+register_optimizer = OPTIMIZERS.register
+
+# Loaded when first asked for: `import dpsparfl_jax` loads neither JAX nor pandas.
+_LATER = {
+    **dict.fromkeys(
+        ("RunResult", "iterate", "plan", "simulate", "simulate_grid"), "api"
+    ),
+    "Schedule": "planning.schedule",
+    "RecordedRun": "records",
+    "find_runs": "records",
+    "register_column": "records.columns",
+    "load_params": "runner.checkpoint",
+    "register_layer_rule": "training.layer_rules",
+}
 
 __all__ = [
+    "DataConfig",
     "InputError",
+    "LengthConfig",
+    "ModelConfig",
+    "PerfConfig",
+    "PrivacyConfig",
+    "RecordedRun",
     "RunConfig",
     "RunResult",
+    "Schedule",
+    "ScheduleConfig",
+    "ServerConfig",
+    "TrainingConfig",
+    "WirelessConfig",
+    "find_runs",
     "iterate",
+    "load_params",
     "plan",
+    "register_accountant",
+    "register_column",
+    "register_layer_rule",
+    "register_model",
+    "register_optimizer",
+    "register_partition",
+    "register_policy",
+    "register_solver",
+    "register_sparsifier",
+    "registered_names",
     "simulate",
     "simulate_grid",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Loads what needs JAX when it is first asked for: planning needs none."""
-    if name in __all__:
-        return getattr(importlib.import_module("dpsparfl_jax.api"), name)
+    """Loads what needs JAX or pandas when it is first asked for."""
+    if name in _LATER:
+        module = importlib.import_module(f"dpsparfl_jax.{_LATER[name]}")
+        return getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """All public names, loaded or not."""
+    return [*__all__, "__version__"]

@@ -1,21 +1,24 @@
 """Runs from Python: plan one, train one, train a grid, or watch it round by round."""
 
+import os
+import pathlib
+import time
+import warnings as python_warnings
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
-from tqdm import tqdm
 
+from dpsparfl_jax import records
 from dpsparfl_jax.config import RunConfig
-from dpsparfl_jax.data import sources
 from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.planning.schedule import Schedule
 from dpsparfl_jax.records import rows
-from dpsparfl_jax.schedule import Schedule
-from dpsparfl_jax.simulation import grouping, inputs
-from dpsparfl_jax.simulation.batch import Batch, client_table
-from dpsparfl_jax.simulation.inputs import RunInputs
-from dpsparfl_jax.types import Params, RoundOutput
+from dpsparfl_jax.runner import checkpoint, drive
+from dpsparfl_jax.runner.folder_sink import FolderSink
+from dpsparfl_jax.runner.run import Run
+from dpsparfl_jax.runner.sinks import MemorySink
+from dpsparfl_jax.types import Params
 
 
 class RunResult(NamedTuple):
@@ -27,83 +30,182 @@ class RunResult(NamedTuple):
     clients: pd.DataFrame  # one row a client
     params: Params  # the server's last model
     summary: rows.Row
+    warnings: tuple[str, ...]  # what a user must not overlook
+    folder: pathlib.Path | None  # where it is recorded
 
 
 def plan(settings: RunConfig) -> Schedule:
-    """The whole schedule of a run, without training it."""
-    return inputs.plan_run(settings).schedule
+    """Plans a whole run without training it.
+
+    Args:
+        settings: the run.
+
+    Returns:
+        Who sends on which channel, with what power and keep rate, in every round [T, N]
+        until the run's end, with delays, energies, queues and every client's epsilon.
+
+    Raises:
+        InputError: if no client can take part even once, or a setting is impossible.
+
+    Example:
+        >>> import dpsparfl_jax as fl
+        >>> settings = fl.RunConfig(length=fl.LengthConfig(rounds=2))
+        >>> fl.plan(settings).client.shape  # rounds, channels
+        (2, 5)
+    """
+    run = Run("run", settings).outlined().planned()
+    for warning in run.plan.warnings:
+        _warn(warning)
+    return run.schedule
 
 
-def iterate(settings: RunConfig) -> Iterator[rows.Row]:
-    """Trains a run and gives its rounds as they come, a dict each."""
-    run = inputs.prepare(settings)
-    table = rows.RoundRows(run.plan.schedule)
-    for outputs in Batch([run]).train():
-        yield table.row(outputs[0])
+def simulate(
+    settings: RunConfig,
+    out: str | os.PathLike[str] | None = None,
+    *,
+    progress: bool = True,
+) -> RunResult:
+    """Trains one run to its end.
 
+    Args:
+        settings: the run.
+        out: folder to record it in, as the commands do; the same call again goes on
+            with an unfinished run, and reads a finished one. None keeps nothing.
+        progress: whether to show a bar where there is a terminal.
 
-def simulate(settings: RunConfig, *, progress: bool = True) -> RunResult:
-    """Trains one run to its end."""
-    return simulate_grid([settings], progress=progress)[0]
+    Returns:
+        Rounds and clients as tables, the schedule, the model, and warnings, which are
+        also given by `warnings.warn`.
+
+    Example:
+        >>> import dpsparfl_jax as fl
+        >>> settings = fl.RunConfig(
+        ...     data=fl.DataConfig(num_clients=4, train_examples=100, test_examples=10),
+        ...     model=fl.ModelConfig(name="logistic"),
+        ...     training=fl.TrainingConfig(local_steps=2),
+        ...     wireless=fl.WirelessConfig(num_channels=2, cycles_per_sample=1e6),
+        ...     schedule=fl.ScheduleConfig(delay_target_s=1.0),
+        ...     length=fl.LengthConfig(rounds=2),
+        ... )
+        >>> fl.simulate(settings).rounds["round"].tolist()
+        [1, 2]
+    """
+    outs = None if out is None else [out]
+    return simulate_grid([settings], outs, progress=progress)[0]
 
 
 def simulate_grid(
-    runs: Sequence[RunConfig], *, progress: bool = True
+    runs: Sequence[RunConfig],
+    outs: Sequence[str | os.PathLike[str]] | None = None,
+    *,
+    progress: bool = True,
 ) -> list[RunResult]:
     """Trains many runs; those that share shapes share one compiled program.
 
-    `progress` shows a bar where there is a terminal.
+    Args:
+        runs: their settings. Numbers (learning rate, clip norm, noise, lambda, epsilon,
+            seed) may differ within a program; shapes may not.
+        outs: a folder for each run to record it in; None keeps nothing on disk.
+        progress: whether to show a bar where there is a terminal.
+
+    Returns:
+        A result for each, in their order; each is what `simulate` would give, to the
+        bit on one device.
+
+    Raises:
+        InputError: if a run cannot be trained; the first such reason.
     """
     if not runs:
         raise InputError("give at least one configuration.")
-    described: inputs.Described = {}
-    outlines = [inputs.outline(settings, described) for settings in runs]
-    done: dict[int, RunResult] = {}
-    loaded: dict[tuple[object, ...], sources.Loaded] = {}
-    for numbers in grouping.group_runs(runs, outlines):
-        data = runs[numbers[0]].data
-        key = data.image_set
-        if key not in loaded:
-            loaded = {key: sources.load(data)}  # the set before it is let go
-        batch = Batch(
-            [inputs.prepare(runs[n], loaded[key], outlines[n]) for n in numbers]
-        )
-        for number, result in zip(numbers, _train(batch, progress), strict=True):
-            done[number] = result
-    return [done[number] for number in range(len(runs))]
-
-
-def _train(batch: Batch, progress: bool) -> list[RunResult]:
-    tables = [rows.RoundRows(run.plan.schedule) for run in batch.runs]
-    rounds: list[list[rows.Row]] = [[] for _ in batch.runs]
-    last: dict[int, RoundOutput] = {}
-    bar = tqdm(
-        total=int(np.sum(batch.lengths)),
-        desc=f"{len(batch.runs)} run(s)",
-        unit="round",
-        disable=None if progress else True,
-    )
-    with bar:
-        for outputs in batch.train():
-            for output in outputs:
-                rounds[output.run].append(tables[output.run].row(output))
-                last[output.run] = output
-            bar.update(len(outputs))
-    return [
-        finish(run, rounds[number], last[number])
-        for number, run in enumerate(batch.runs)
+    if outs is not None and len(outs) != len(runs):
+        raise InputError(f"{len(outs)} folders are given for {len(runs)} runs.")
+    wanted = [Run(f"run {n}", settings) for n, settings in enumerate(runs)]
+    if outs is None:
+        kept = [MemorySink() for _ in runs]
+        _drive(wanted, kept, _hooks(progress))
+        return [_from_memory(sink) for sink in kept]
+    folders = [pathlib.Path(out) for out in outs]
+    sinks = [
+        FolderSink(folder, settings, resume=True, say=_ignore, clock=time.time)
+        for folder, settings in zip(folders, runs, strict=True)
     ]
+    _drive(wanted, sinks, _hooks(progress)._replace(clock=time.time))
+    return [_from_folder(folder) for folder in folders]
 
 
-def finish(run: RunInputs, rounds: Sequence[rows.Row], last: RoundOutput) -> RunResult:
-    """The result of a run whose last round has come back."""
-    assert last.right is not None
-    clients = client_table(run, last.right)
+def iterate(settings: RunConfig) -> Iterator[rows.Row]:
+    """Trains a run and gives its rounds as they come.
+
+    Args:
+        settings: the run.
+
+    Yields:
+        One dict a round, with every column of the table of rounds. Leaving the loop
+        ends the run.
+
+    Example:
+        >>> import dpsparfl_jax as fl
+        >>> for row in fl.iterate(settings):  # doctest: +SKIP
+        ...     if row["accuracy"] > 0.9:
+        ...         break
+    """
+    outcome = drive.Outcome()
+    run, sink = Run("run", settings), MemorySink()
+    for _, row in drive.rounds([run], [sink], _hooks(progress=False), outcome):
+        yield row
+    _raise_first(outcome)
+
+
+def _drive(
+    runs: Sequence[Run], sinks: Sequence[MemorySink | FolderSink], hooks: drive.Hooks
+) -> None:
+    _raise_first(drive.drive(runs, sinks, hooks))
+
+
+def _raise_first(outcome: drive.Outcome) -> None:
+    for reason in outcome.failed.values():
+        raise reason
+
+
+def _hooks(progress: bool) -> drive.Hooks:
+    return drive.Hooks(say=_ignore, warn=_warn, progress=progress)
+
+
+def _ignore(sentence: str) -> None:
+    """Python callers find what there is to say in the result."""
+
+
+def _warn(sentence: str) -> None:
+    python_warnings.warn(sentence, UserWarning, stacklevel=2)
+
+
+def _from_memory(sink: MemorySink) -> RunResult:
+    assert sink.run is not None
+    assert sink.clip is not None
+    assert sink.state is not None
     return RunResult(
-        run.settings,
-        run.plan.schedule,
-        pd.DataFrame(rounds),
-        pd.DataFrame(clients),
-        last.params,
-        rows.summarise(rounds, clients),
+        sink.run.settings,
+        sink.run.schedule,
+        pd.DataFrame(sink.rounds),
+        pd.DataFrame(sink.clients),
+        sink.state.params,
+        rows.summarise(sink.rounds, sink.clients),
+        (*sink.run.plan.warnings, *sink.clip.warnings),
+        None,
+    )
+
+
+def _from_folder(folder: pathlib.Path) -> RunResult:
+    recorded = records.load_run(folder)
+    return RunResult(
+        recorded.settings,
+        recorded.schedule,
+        recorded.rounds,
+        recorded.clients,
+        checkpoint.load_params(folder),
+        rows.summarise(
+            recorded.rounds.to_dict("records"), recorded.clients.to_dict("records")
+        ),
+        tuple(recorded.manifest.get("warnings", ())),
+        folder,
     )

@@ -1,16 +1,90 @@
-"""Every setting once: default, bounds, unit and help; derived values are properties.
+"""Every setting once: default, bounds, unit, help, and what it moves.
 
-Sections are frozen and check themselves when made. Command-line flags are generated
-from them (`experiments/cli.py`); the library itself reads no flag.
+Sections are frozen and check themselves when made; derived values are properties.
+Command-line flags are generated from them (`experiments/cli.py`); the library itself
+reads no flag. A setting moves results unless it says `moves="rounding"` (the last
+digits) or `moves="nothing"`, and `static=True` marks what compiled programs are built
+around: resuming, grouping, digests and kept plans all go by these marks.
 """
 
 import dataclasses
-from typing import Any
 
-from dpsparfl_jax.cell_config import ScheduleConfig, WirelessConfig
-from dpsparfl_jax.data_config import DataConfig
+from dpsparfl_jax import units
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.options import Section, opt
+from dpsparfl_jax.registry import (
+    ACCOUNTANTS,
+    MODELS,
+    OPTIMIZERS,
+    PARTITIONS,
+    POLICIES,
+    SOLVERS,
+    SPARSIFIERS,
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataConfig(Section):
+    """Where images come from, and how clients share them."""
+
+    name: str = opt(
+        "glyphs",
+        "image set: glyphs is drawn on the spot; mnist, fashion_mnist, cifar10 or any "
+        "other is looked for in dir, then in TensorFlow Datasets",
+    )
+    dir: str = opt(
+        "",
+        "folder with <name>.npz, or with the four original idx files",
+        moves="nothing",
+    )
+    tfds_dir: str = opt(
+        "",
+        "folder of TensorFlow Datasets; empty is ~/tensorflow_datasets",
+        moves="nothing",
+    )
+    glyphs_seed: int = opt(0, "which set of glyphs is drawn", low=0)
+    partition: str = opt(
+        "iid",
+        "how clients share the images: at random, by class with Dirichlet weights, in "
+        "groups of different sizes, or as partition_file lists them",
+        named=PARTITIONS,
+        paper="Setup",
+    )
+    num_clients: int = opt(20, "clients U", low=1, paper="Setup")
+    train_examples: int = opt(1000, "training images of a client", low=1, paper="Setup")
+    test_examples: int = opt(500, "test images of a client", low=1, paper="Setup")
+    dirichlet_alpha: float = opt(
+        0.2, "dirichlet: concentration; small is skewed", above=0, paper="Setup"
+    )
+    group_sizes: str = opt(
+        "300,600,1800,2100",
+        "imbalanced: training images of a client of each group; groups have equally "
+        "many clients",
+        paper="Setup",
+    )
+    partition_file: str = opt(
+        "",
+        'file: a JSON file {"train": [[image numbers of client 0], ...], "test": ...}',
+    )
+
+    def __post_init__(self) -> None:
+        """Refuses a partition file that would not be read, or that is missing."""
+        super().__post_init__()
+        if (self.partition == "file") != bool(self.partition_file):
+            raise InputError(
+                "partition=file needs partition_file, and partition_file needs "
+                "partition=file: give both or neither."
+            )
+
+    @property
+    def image_set(self) -> tuple[object, ...]:
+        """What says which images are read: equal for runs that can share them."""
+        named = self.name, self.dir, self.tfds_dir, self.glyphs_seed
+        if self.name != "glyphs":
+            return named
+        # As many are drawn as the clients need.
+        sizes = self.train_examples, self.test_examples, self.group_sizes
+        return *named, self.partition, self.partition_file, self.num_clients, *sizes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -18,9 +92,7 @@ class ModelConfig(Section):
     """What is trained."""
 
     name: str = opt(
-        "mnist_cnn",
-        "mnist_cnn, cifar_cnn, small_cnn, logistic, or a model that you registered",
-        paper="Setup",
+        "mnist_cnn", "the network", named=MODELS, static=True, paper="Setup"
     )
 
 
@@ -28,10 +100,12 @@ class ModelConfig(Section):
 class TrainingConfig(Section):
     """One client's local training."""
 
-    local_steps: int = opt(60, "local steps tau of a round", low=1, paper="Setup")
+    local_steps: int = opt(
+        60, "local steps tau of a round", low=1, static=True, paper="Setup"
+    )
     batch_size: float = opt(8.0, "expected Poisson batch size b", above=0)
     learning_rate: float = opt(0.002, "client learning rate", above=0, paper="Setup")
-    optimizer: str = opt("sgd", "client optimizer", choices=("sgd", "momentum", "adam"))
+    optimizer: str = opt("sgd", "client optimizer", named=OPTIMIZERS, static=True)
     clip_norm: float = opt(1.0, "clip norm C of an unmasked gradient", above=0)
     clipping: str = opt(
         "adjusted",
@@ -39,10 +113,12 @@ class TrainingConfig(Section):
         choices=("adjusted", "unadjusted", "off"),
         paper="section III",
     )
-    mask: str = opt(
+    sparsifier: str = opt(
         "bernoulli",
-        "each coordinate kept with probability s, or exactly round(s*D) of them",
-        choices=("bernoulli", "fixed_count"),
+        "which coordinates are kept: each with probability s, exactly round(s*D) of "
+        "them, or whole output units of layers with probability s",
+        named=SPARSIFIERS,
+        static=True,
         paper="section II",
     )
 
@@ -59,6 +135,7 @@ class PrivacyConfig(Section):
         "threefry",
         "hash behind the noise; threefry13 is faster with fewer rounds",
         choices=("threefry", "threefry13"),
+        static=True,
     )
     overflow_probability: float = opt(
         1e-10,
@@ -83,8 +160,8 @@ class PrivacyConfig(Section):
     )
     accountant: str = opt(
         "pld",
-        "rdp is the paper's, pld is tighter and affords more participations; or an "
-        "accountant that you registered",
+        "rdp is the paper's, pld is tighter and affords more participations",
+        named=ACCOUNTANTS,
     )
     max_participations: int = opt(
         2000, "participations after which a client retires whatever its budget", low=1
@@ -118,6 +195,173 @@ class PrivacyConfig(Section):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class ServerConfig(Section):
+    """What the server does with the mean update of a round."""
+
+    optimizer: str = opt(
+        "plain",
+        "server optimizer, fed with the negative mean update; plain adds the update",
+        named=OPTIMIZERS,
+        static=True,
+        paper="section II (plain)",
+    )
+    learning_rate: float = opt(
+        1.0, "server learning rate of all optimizers but plain", above=0
+    )
+
+    def __post_init__(self) -> None:
+        """Refuses a rate that would be ignored."""
+        super().__post_init__()
+        if self.optimizer == "plain" and self.learning_rate != 1.0:
+            raise InputError(
+                "learning_rate has no effect on plain addition: choose sgd, momentum "
+                "or adam as server.optimizer."
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WirelessConfig(Section):
+    """The cell: radio, payload, and what local training costs a client."""
+
+    num_channels: int = opt(5, "uplink channels N", low=1, paper="Setup")
+    area_m: float = opt(100.0, "side of the square in metres", above=0, paper="Setup")
+    geometry: str = opt(
+        "points",
+        "channels are points in the square, or one access point in its centre",
+        choices=("points", "centre"),
+        paper="Setup (points)",
+    )
+    min_distance_m: float = opt(1.0, "least distance that path loss sees", above=0)
+    bandwidth_hz: float = opt(
+        15e3, "bandwidth of one uplink channel", above=0, paper="Setup"
+    )
+    downlink: str = opt(
+        "shared",
+        "downlink bandwidth: that of all N channels, or of a single one (the paper)",
+        choices=("shared", "single"),
+    )
+    ap_power_dbm: float = opt(23.0, "access point's power in dBm", paper="Setup")
+    max_power_dbm: float = opt(30.0, "a client's largest power in dBm", paper="Setup")
+    noise_dbm: float = opt(-107.0, "receiver noise power in dBm", paper="Setup")
+    interference_w: float = opt(
+        0.0, "interference power in W, added to the noise", low=0
+    )
+    fading: bool = opt(True, "Rayleigh block fading, new each round")
+    shadowing_db: float = opt(
+        0.0, "standard deviation of fixed log-normal shadowing in dB", low=0
+    )
+    value_bits: int = opt(32, "bits of one sent gradient coordinate", low=1)
+    payload: str = opt(
+        "mask",
+        "beside the values, send the mask (one bit a coordinate) or its 64-bit seed",
+        choices=("mask", "seed"),
+        paper="section II (mask)",
+    )
+    cycles_per_sample: float = opt(
+        1e7, "CPU cycles Phi of one example's gradient", above=0
+    )
+    cpu_low_hz: float = opt(1.2e9, "slowest CPU speed of a round", above=0)
+    cpu_high_hz: float = opt(
+        2.4e9, "fastest CPU speed of a round", above=0, paper="Setup"
+    )
+    capacitance: float = opt(1e-28, "effective CPU capacitance chi", low=0)
+    local_work: str = opt(
+        "batch",
+        "examples a step computes: the expected batch, or the whole set (the paper)",
+        choices=("batch", "dataset"),
+    )
+
+    def __post_init__(self) -> None:
+        """Refuses an empty range of CPU speeds."""
+        super().__post_init__()
+        if self.cpu_low_hz > self.cpu_high_hz:
+            raise InputError(
+                f"cpu_low_hz must be at most cpu_high_hz, but is {self.cpu_low_hz:g} "
+                f"against {self.cpu_high_hz:g}."
+            )
+
+    @property
+    def noise_w(self) -> float:
+        """Noise and interference power at a receiver, in W."""
+        return float(units.dbm_to_w(self.noise_dbm)) + self.interference_w
+
+    @property
+    def ap_power_w(self) -> float:
+        """The access point's power, in W."""
+        return float(units.dbm_to_w(self.ap_power_dbm))
+
+    @property
+    def max_power_w(self) -> float:
+        """A client's largest power, in W."""
+        return float(units.dbm_to_w(self.max_power_dbm))
+
+    @property
+    def downlink_hz(self) -> float:
+        """Bandwidth of the downlink."""
+        channels = self.num_channels if self.downlink == "shared" else 1
+        return channels * self.bandwidth_hz
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScheduleConfig(Section):
+    """Who takes part in a round, on which channel, with what keep rate and power."""
+
+    policy: str = opt(
+        "dp_sparfl", "who sends, and how", named=POLICIES, paper="section IV"
+    )
+    solver: str = opt(
+        "joint",
+        "how dp_sparfl solves a round: exactly, by fast descent, or by the paper's "
+        "successive procedure (as printed, with strict pruning, or from keep_min up)",
+        named=SOLVERS,
+    )
+    tradeoff: float = opt(
+        50.0, "lambda: worth of kept gradients against queues", above=0, paper="Setup"
+    )
+    delay_target_s: float = opt(
+        120.0, "average round delay d_avg aimed at, in s", above=0
+    )
+    keep_min: float = opt(0.1, "least keep rate s_th", above=0, high=1)
+    keep_rate: float = opt(
+        0.0,
+        "fixes every keep rate, for any policy; 0 leaves it to the policy",
+        low=0,
+        high=1,
+    )
+    energy_power_w: float = opt(
+        0.2,
+        "energy budget of a round as a mean power over delay_target_s, in W",
+        above=0,
+        paper="Setup (200 mW)",
+    )
+    energy_budget_j: float = opt(
+        0.0, "energy budget of a round in J; 0 takes it from energy_power_w", low=0
+    )
+    delay_unit: str = opt(
+        "target",
+        "unit of the delay queue: delay_target_s, or seconds (the paper)",
+        choices=("target", "seconds"),
+    )
+    warm_start: bool = opt(True, "start the delay queue at its equilibrium")
+    fairness: str = opt(
+        "signed",
+        "fairness queue: signed, the printed one (at most beta), or that of "
+        "constraint C7 (at least beta)",
+        choices=("signed", "paper", "c7"),
+    )
+    noise_aware: bool = opt(False, "count the DP noise that a keep rate adds")
+    smoothness: float = opt(1.0, "noise_aware: smoothness L of the loss", above=0)
+    gradient_over_clip: float = opt(
+        1.0, "noise_aware: gradient norm bound G over the clip norm", above=0
+    )
+
+    @property
+    def energy_j(self) -> float:
+        """Energy that a client may spend in a round, in J."""
+        return self.energy_budget_j or self.energy_power_w * self.delay_target_s
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class LengthConfig(Section):
     """How long a run is."""
 
@@ -135,40 +379,80 @@ class PerfConfig(Section):
         "auto",
         "how tasks are run: map on CPU, chunked elsewhere, unless set",
         choices=("auto", "map", "vmap", "chunked"),
+        moves="rounding",
+        static=True,
     )
-    chunk_size: int = opt(32, "tasks per chunk when chunked", low=1)
+    chunk_size: int = opt(
+        32, "tasks per chunk when chunked", low=1, moves="rounding", static=True
+    )
     clipping_method: str = opt(
-        "ghost", "how gradients are clipped", choices=("ghost", "vmap")
+        "ghost",
+        "how gradients are clipped",
+        choices=("ghost", "vmap"),
+        moves="rounding",
+        static=True,
     )
     padded_sizes: int = opt(
-        6, "padded batch sizes compiled when tasks run one by one", low=1
+        6,
+        "padded batch sizes compiled when tasks run one by one",
+        low=1,
+        moves="rounding",
     )
-    eval_batch_size: int = opt(250, "test images per evaluation batch", low=1)
-    devices: int = opt(0, "devices that share the tasks; 0 takes all", low=0)
+    eval_batch_size: int = opt(
+        250, "test images per evaluation batch", low=1, moves="rounding", static=True
+    )
+    devices: int = opt(
+        0,
+        "devices that share the tasks; 0 takes all",
+        low=0,
+        moves="rounding",
+        static=True,
+    )
     batch_memory_mb: float = opt(
-        2000.0, "memory that runs batched into one program may take, in MB", above=0
+        2000.0,
+        "memory that runs batched into one program may take, in MB",
+        above=0,
+        moves="nothing",
     )
     checkpoint_every: int = opt(
-        20, "rounds between checkpoints of a recorded run; 0 saves the last only", low=0
+        20,
+        "rounds between checkpoints of a recorded run; 0 saves the last only",
+        low=0,
+        moves="nothing",
     )
-    tensorboard: bool = opt(True, "write TensorBoard events beside the records")
+    tensorboard: bool = opt(
+        True, "write TensorBoard events beside the records", moves="nothing"
+    )
     cache_dir: str = opt(
         "~/.cache/dpsparfl_jax",
         "folder of computed epsilon curves and compiled programs; empty keeps none",
+        moves="nothing",
     )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """One run: all sections and the seed that everything random derives from."""
+    """One run: all sections, and the seed that everything random derives from.
+
+    Example:
+        >>> from dpsparfl_jax import ModelConfig, RunConfig, WirelessConfig
+        >>> settings = RunConfig(
+        ...     model=ModelConfig(name="small_cnn"),
+        ...     wireless=WirelessConfig(num_channels=3),
+        ...     seed=1,
+        ... )
+        >>> settings.wireless.num_channels
+        3
+    """
 
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
     privacy: PrivacyConfig = dataclasses.field(default_factory=PrivacyConfig)
+    server: ServerConfig = dataclasses.field(default_factory=ServerConfig)
     wireless: WirelessConfig = dataclasses.field(default_factory=WirelessConfig)
     schedule: ScheduleConfig = dataclasses.field(default_factory=ScheduleConfig)
-    run: LengthConfig = dataclasses.field(default_factory=LengthConfig)
+    length: LengthConfig = dataclasses.field(default_factory=LengthConfig)
     perf: PerfConfig = dataclasses.field(default_factory=PerfConfig)
     seed: int = 0
 
@@ -176,65 +460,34 @@ class RunConfig:
         """Refuses a seed that is not a 64-bit natural number, and unclipped noise."""
         if not 0 <= self.seed < 2**63:
             raise InputError(f"seed must be in 0..2^63-1, but is {self.seed!r}.")
+        if self.training.optimizer == "plain":
+            raise InputError(
+                "plain addition is for the server: choose sgd, momentum or adam as "
+                "training.optimizer."
+            )
         if self.privacy.noise and self.training.clipping == "off":
             raise InputError(
-                "noise without clipping protects nothing: set --training.clipping to "
-                "adjusted, or --privacy.noise=false."
+                "noise without clipping protects nothing: set training.clipping to "
+                "adjusted, or privacy.noise to false."
             )
         if not self.privacy.noise and self.privacy.clip_calibration == "private":
             raise InputError(
-                "a private clip norm is of no use without noise: set "
-                "--privacy.noise=true or another --privacy.clip_calibration."
+                "a private clip norm is of no use without noise: set privacy.noise to "
+                "true, or choose another privacy.clip_calibration."
             )
 
+    def check_names(self) -> None:
+        """Refuses names that nobody has registered; loads nothing.
 
-def as_dict(settings: RunConfig) -> dict[str, Any]:
-    """All settings as plain values, for a JSON file."""
-    return dataclasses.asdict(settings)
+        Not part of making the settings: those of a recorded run can be read where its
+        policy or model is not at hand.
+        """
+        for section in SECTIONS:
+            values = getattr(self, section)
+            for field in dataclasses.fields(values):
+                if field.metadata["named"] is not None:
+                    field.metadata["named"].check(getattr(values, field.name))
 
-
-def from_dict(values: dict[str, Any]) -> RunConfig:
-    """The settings that `as_dict` gave; refuses unknown names and bad values."""
-    base = RunConfig()
-    try:
-        sections = {
-            name: type(getattr(base, name))(**content) if name in SECTIONS else content
-            for name, content in values.items()
-        }
-        return RunConfig(**sections)
-    except (AttributeError, TypeError) as reason:
-        raise InputError(f"this is no configuration of ours ({reason}).") from None
-
-
-def differences(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
-    """Settings that two configurations (as dicts) do not share, a phrase each."""
-    found = []
-    for section in sorted({*there, *here}):
-        old, new = there.get(section, {}), here.get(section, {})
-        if not isinstance(old, dict):
-            old, new = {"": old}, {"": new}
-        for name in sorted({*old, *new}):
-            if old.get(name) != new.get(name):
-                label = f"{section}.{name}" if name else section
-                found.append(f"{label} was {old.get(name)!r}, is {new.get(name)!r}")
-    return found
-
-
-__all__ = [
-    "SECTIONS",
-    "DataConfig",
-    "LengthConfig",
-    "ModelConfig",
-    "PerfConfig",
-    "PrivacyConfig",
-    "RunConfig",
-    "ScheduleConfig",
-    "TrainingConfig",
-    "WirelessConfig",
-    "as_dict",
-    "differences",
-    "from_dict",
-]
 
 SECTIONS = tuple(
     field.name

@@ -10,3 +10,7 @@ class InputError(ValueError):
 
 class StorageError(InputError):
     """A file cannot be written: no other run of a grid would fare better."""
+
+
+class UnfinishedRunError(InputError):
+    """A folder holds the beginning of this very run, and nobody asked to go on."""

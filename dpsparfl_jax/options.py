@@ -1,10 +1,13 @@
-"""How a setting is declared: default, bounds, unit and help in one place."""
+"""How a setting is declared: default, bounds, unit, help and what it moves, once."""
 
 import dataclasses
 import math
 from typing import Any
 
 from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.registry import Registry
+
+MOVES = ("results", "rounding", "nothing")
 
 
 def opt(
@@ -16,15 +19,32 @@ def opt(
     above: float | None = None,
     below: float | None = None,
     choices: tuple[str, ...] | None = None,
+    named: Registry[str] | None = None,
+    moves: str = "results",
+    static: bool = False,
     paper: str = "",
 ) -> Any:
     """A setting: `low`/`high` are inclusive bounds, `above`/`below` strict ones.
 
-    `paper` says where the paper states the value; empty means the value is ours.
+    Args:
+        default: its value where nobody gives another; also its type.
+        help: what it means, for `--help` and the documents.
+        low: least value.
+        high: largest value.
+        above: bound that the value must exceed.
+        below: bound that the value must stay under.
+        choices: the words that it may be.
+        named: the registry whose names it may be.
+        moves: what changes with it: "results", only their "rounding", or "nothing".
+            Whatever compares settings (resuming, digests, kept plans) goes by this.
+        static: whether compiled programs are built around it; all else is data.
+        paper: where the paper states the value; empty means that the value is ours.
     """
+    assert moves in MOVES
     bounds = {"low": low, "above": above, "high": high, "below": below}
-    metadata = {"help": help, "paper": paper, "choices": choices, **bounds}
-    return dataclasses.field(default=default, metadata=metadata)
+    words = {"help": help, "paper": paper, "choices": choices, "named": named}
+    kind = {"moves": moves, "static": static}
+    return dataclasses.field(default=default, metadata={**words, **bounds, **kind})
 
 
 def describe_rule(field: dataclasses.Field[Any]) -> str:
@@ -32,6 +52,8 @@ def describe_rule(field: dataclasses.Field[Any]) -> str:
     rule = field.metadata
     if rule["choices"]:
         return "one of " + ", ".join(rule["choices"])
+    if rule["named"]:
+        return f"one of {', '.join(rule['named'])}, or one that you registered"
     parts = [
         f"{word} {rule[key]:g}"
         for key, word in (
@@ -66,7 +88,7 @@ class Section:
         if rule["choices"]:
             good = value in rule["choices"]
         elif isinstance(value, str | bool):
-            good = True
+            good = True  # registered names: `RunConfig.check_names`
         else:
             good = (
                 math.isfinite(value)
@@ -76,6 +98,5 @@ class Section:
                 and (rule["below"] is None or value < rule["below"])
             )
         if not good:
-            raise InputError(
-                f"{field.name} must be {describe_rule(field)}, but is {value!r}."
-            )
+            rules = describe_rule(field) or "finite"
+            raise InputError(f"{field.name} must be {rules}, but is {value!r}.")

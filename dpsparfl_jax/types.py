@@ -1,7 +1,7 @@
 """Every value that crosses a stage, in the order in which a round produces them.
 
 Plain named tuples of arrays: NumPy on the host, JAX on the device; JAX treats them as
-pytrees. (A planned run, the value between host and device, is `schedule.Schedule`.)
+pytrees. (A planned run, the value between both, is `planning.schedule.Schedule`.)
 Axes: R runs, U clients, K tasks, M padded examples, D parameters.
 """
 
@@ -16,6 +16,13 @@ class ImageSet(NamedTuple):
 
     images: Array  # [n, height, width, channels] uint8
     labels: Array  # [n] int32
+
+
+class ModelSize(NamedTuple):
+    """What planning must know of a model: how much there is to send."""
+
+    parameters: int  # D
+    units: int  # output units of all layers: entries of last axes, biases not twice
 
 
 class ClientTables(NamedTuple):
@@ -50,30 +57,30 @@ class Tasks(NamedTuple):
     inclusion: Array  # [K] uint32 largest random word that includes an example
 
 
-class Diagnostics(NamedTuple):
-    """What is known of each task after training; none of it is private.
-
-    These are measured on raw records. They are for the experimenter's eyes; feeding
-    them to a policy or publishing them would need its own privacy accounting.
-    """
-
-    loss: Array  # mean loss of the examples used
-    clipped_fraction: Array  # share of examples with a masked norm above the bound
-    median_norm: Array  # median masked gradient norm before clipping
-    gradient_to_noise: Array  # first step: norm of the sum / expected norm of the noise
-    examples: Array  # examples used over all steps
-    overflow: Array  # examples that a padded batch cut off
-    nonfinite_examples: Array  # examples left out because their gradient was not finite
-    kept: Array  # coordinates that the mask kept
-    diverged: Array  # True: the update was not finite, or huge, and was dropped
-
-
 class LocalResult(NamedTuple):
     """What one client's local training returns."""
 
     update: Params  # zero where the mask dropped; zero altogether if diverged
     sensitivity: Array  # L2 bound of one record's part of each step's sum
-    diagnostics: Diagnostics
+    diagnostics: Any  # training.diagnostics.Diagnostics of this task
+
+
+class ServerState(NamedTuple):
+    """All that the server carries from round to round; leaves [R, ...].
+
+    Batched over runs, snapshot, checkpointed and resumed as one value: what a server
+    method needs to remember (momentum, averages) goes here and nowhere else.
+    """
+
+    params: Params
+    optimizer: Any  # state of the server's optimizer (optax)
+
+
+class RunConstants(NamedTuple):
+    """What differs between runs of a batch and stays the same over rounds."""
+
+    root_key: Array  # [R, 2] uint32 words of the seed
+    server_learning_rate: Array  # [R] float32
 
 
 class Evaluation(NamedTuple):
@@ -89,10 +96,10 @@ class RoundOutput(NamedTuple):
 
     run: int  # row of the batch
     round_index: int  # from 0
-    diagnostics: Diagnostics  # [N], a slot a channel
+    diagnostics: Any  # training.diagnostics.Diagnostics, columns [N]: a slot a channel
     accuracy: float | None  # None: not evaluated in this round
     loss: float | None
     right: Array | None  # [E] bool, after a run's last round only
-    params: Params | None  # after rounds of which a snapshot was wanted
+    state: ServerState | None  # after rounds of which a snapshot was wanted
     host_s: float | None  # this run's share of the time; None without a clock
     device_s: float | None

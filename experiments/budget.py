@@ -15,14 +15,15 @@ import numpy as np
 from absl import flags
 from tqdm import tqdm
 
-from dpsparfl_jax import config, plotting
-from dpsparfl_jax.data import packing
+from dpsparfl_jax import config
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.privacy import budgets, calibrate, start
-from dpsparfl_jax.privacy.accountants import ACCOUNTANTS
+from dpsparfl_jax.privacy import budgets, calibrate, opening, poisson
+from dpsparfl_jax.privacy.accountants import all_accountants
 from dpsparfl_jax.privacy.curves import CurveStore, affordable
 from dpsparfl_jax.privacy.mechanism import Mechanism, Release, group_mechanisms
-from experiments import cli
+from dpsparfl_jax.report import plan_pictures
+
+from . import cli
 
 _DEFAULT = config.RunConfig()
 _SIGMA = flags.DEFINE_float(
@@ -63,7 +64,7 @@ def mechanism_from_flags() -> Mechanism:
     """The client's mechanism."""
     if _EXAMPLES.value < 1:
         raise InputError(f"--examples must be at least 1, but is {_EXAMPLES.value}.")
-    rate = float(packing.sampling_rate(_BATCH.value, _EXAMPLES.value))
+    rate = float(poisson.sampling_rate(_BATCH.value, _EXAMPLES.value))
     release = Release(rate, _SIGMA.value, _STEPS.value)
     return Mechanism(release, _DELTA.value, _OVERFLOW.value)
 
@@ -73,12 +74,13 @@ def main() -> None:
     cli.check_output("json", _JSON.value)
     cli.check_output("plot", _PLOT.value)
     if _PLOT.value:
-        plotting.check_format(_PLOT.value)
+        plan_pictures.check_format(_PLOT.value)
     mechanism = mechanism_from_flags()
     wanted = budgets.parse_budgets(_EPSILON.value)
     epsilons = budgets.given_budgets(wanted, len(wanted))
     names = [part.strip() for part in _EPSILON.value.split(",")]
-    stores = {name: CurveStore(acc, _CACHE.value) for name, acc in ACCOUNTANTS.items()}
+    accountants = all_accountants()
+    stores = {name: CurveStore(acc, _CACHE.value) for name, acc in accountants.items()}
     top = float(np.max(epsilons)) * 1.15  # a little more, for the figure
     curves = {
         name: store.curve(mechanism, max_epsilon=top, limit=_LIMIT.value)
@@ -93,7 +95,7 @@ def main() -> None:
     )
     print(f"{title}, delta {_DELTA.value:g}")
     groups = group_mechanisms([mechanism])
-    print(start.affordability_table(groups, epsilons, stores, _LIMIT.value))
+    print(opening.affordability_table(groups, epsilons, stores, _LIMIT.value))
     for name, value in after_one.items():
         print(f"epsilon after one participation ({name.upper()}): {value:.4f}")
     if _PARTICIPATIONS.value is not None:
@@ -109,7 +111,7 @@ def main() -> None:
         numbers = {**counts, "epsilon_after_one": after_one}
         pathlib.Path(_JSON.value).write_text(json.dumps(numbers, indent=1) + "\n")
     if _PLOT.value:
-        figure = plotting.epsilon_figure(curves, wanted, _DELTA.value, title)
+        figure = plan_pictures.epsilon_figure(curves, wanted, _DELTA.value, title)
         figure.savefig(_PLOT.value, dpi=150)
         print(f"figure: {_PLOT.value}")
 
@@ -119,7 +121,9 @@ def print_noise(
 ) -> None:
     """The noise multiplier that affords `participations`, for every budget."""
     print(f"noise multiplier that affords {participations} participations:")
-    print(f"{'epsilon':>8}" + "".join(f"{name.upper():>14}" for name in ACCOUNTANTS))
+    print(
+        f"{'epsilon':>8}" + "".join(f"{name.upper():>14}" for name in all_accountants())
+    )
     for epsilon in epsilons:
         found = [
             calibrate.noise_multiplier_for(
@@ -128,7 +132,7 @@ def print_noise(
                 epsilon=float(epsilon),
                 participations=participations,
             )
-            for accountant in ACCOUNTANTS.values()
+            for accountant in all_accountants().values()
         ]
         print(f"{epsilon:8.4g}" + "".join(f"{noise:14.4f}" for noise in found))
 

@@ -10,8 +10,8 @@ import pathlib
 
 from absl import flags
 
-from experiments import cli
-from experiments.paper import claims
+from . import cli
+from .paper import claims
 
 _RESULTS = flags.DEFINE_string(
     "results", "experiments/results/full", "folder with the tables of the figures"

@@ -9,7 +9,7 @@ from typing import Any
 
 from absl import app, flags, logging
 
-from dpsparfl_jax import config, options
+from dpsparfl_jax import config, config_values, options
 from dpsparfl_jax.errors import InputError
 
 BAD_INPUT, INTERRUPTED = 2, 130
@@ -43,6 +43,9 @@ def define_config_flags(base: config.RunConfig, only: Sequence[str] = ()) -> Non
             name, value = f"{section}.{field.name}", getattr(values, field.name)
             if not only or name in only:
                 define[type(field.default)](name, None, _help(field, value))
+    for old, new in config_values.RENAMED_SETTINGS.items():
+        if new in flags.FLAGS:
+            flags.DEFINE_alias(old, new)
     if not only:
         flags.DEFINE_integer(
             "seed", None, f"seed of everything random (default: {base.seed})"
@@ -59,6 +62,14 @@ def _help(field: dataclasses.Field[Any], value: Any) -> str:
         f"paper: {source}" if source else "ours",
     ]
     return f"{field.metadata['help']} ({'; '.join(note for note in notes if note)})"
+
+
+def current_name(setting: str) -> str:
+    """The present name of a setting; says so where an old one is used."""
+    name = config_values.RENAMED_SETTINGS.get(setting, setting)
+    if name != setting:
+        print(f"{setting} is called {name} now: use that.", file=sys.stderr)
+    return name
 
 
 def is_set(name: str) -> bool:
@@ -86,7 +97,9 @@ def config_from_flags(base: config.RunConfig) -> config.RunConfig:
         except InputError as error:
             raise InputError(f"--{section}.{error}") from None
     seed = flags.FLAGS["seed"].value
-    return config.RunConfig(**sections, seed=base.seed if seed is None else seed)
+    settings = config.RunConfig(**sections, seed=base.seed if seed is None else seed)
+    settings.check_names()
+    return settings
 
 
 def check_output(flag: str, path: str) -> None:
@@ -126,6 +139,9 @@ def run(main: Callable[..., int | None], *, positional: bool = False) -> None:
             left = flags.FLAGS(argv)
         except flags.Error as error:
             _refuse(str(error))
+        for old in config_values.RENAMED_SETTINGS:
+            if old in flags.FLAGS and flags.FLAGS[old].present:
+                current_name(old)
         if len(left) > 1 and not positional:
             _refuse(f"unexpected argument {left[1]!r}: settings are --name=value.")
         return left

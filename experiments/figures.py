@@ -16,8 +16,9 @@ from absl import flags
 
 from dpsparfl_jax import config
 from dpsparfl_jax.errors import InputError
-from experiments import cli
-from experiments.paper import catalogue, claims
+
+from . import cli
+from .paper import catalogue, claims
 
 _SETTINGS = (
     "data.dir",
@@ -48,9 +49,9 @@ def main() -> int:
     remade = {n: f for n, f in chosen.items() if _is_remade(n, f, folder)}
     code = 0
     if remade:
-        from experiments.paper import running  # JAX takes seconds to load
+        from .paper import figure_runs  # JAX takes seconds to load
 
-        code = running.make_tables(
+        code = figure_runs.make_tables(
             remade,
             folder,
             scale=_SCALE.value,
@@ -77,11 +78,11 @@ def _is_remade(name: str, figure: catalogue.Figure, folder: pathlib.Path) -> boo
 
 
 def _draw(name: str, figure: catalogue.Figure, folder: pathlib.Path) -> None:
-    from experiments.paper import drawing
+    from .paper import figure_pictures
 
     table = folder / f"{name}.csv"
     if table.is_file():
-        for path in drawing.save(figure, table):
+        for path in figure_pictures.save(figure, table):
             print(path)
     elif _FIGURE.value == "all":
         print(f"{table} is missing: {name} is not drawn.", file=sys.stderr)

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 from dpsparfl_jax import config
 from dpsparfl_jax.errors import InputError
 
+from . import cli
+
 _LONGEST_NAME = 180
 
 
@@ -20,12 +22,15 @@ class Axis(NamedTuple):
     values: tuple[str, ...]
 
 
-class GridPoint(NamedTuple):
-    """One run of a grid; `problem` says why there is no such run."""
+class Points(NamedTuple):
+    """The runs of a grid by name, and why some combinations are none."""
 
-    name: str
-    settings: config.RunConfig | None
-    problem: str = ""
+    settings: dict[str, config.RunConfig]
+    problems: dict[str, str]
+
+    def __len__(self) -> int:
+        """How many combinations there are, possible or not."""
+        return len(self.settings) + len(self.problems)
 
 
 def parse(text: str) -> list[Axis]:
@@ -40,6 +45,7 @@ def parse(text: str) -> list[Axis]:
                 f"--grid: {part!r} is not of the form setting=value,value (several "
                 "settings are separated by semicolons)."
             )
+        name = cli.current_name(name)
         for value in values:
             _typed(name, value)
         if name in (axis.name for axis in axes) or len(set(values)) < len(values):
@@ -87,19 +93,27 @@ def change(settings: config.RunConfig, changes: Mapping[str, str]) -> config.Run
             top[section] = dataclasses.replace(getattr(settings, section), **values)
         except InputError as error:
             raise InputError(f"{section}.{error}") from None
-    return dataclasses.replace(settings, **top)
+    changed = dataclasses.replace(settings, **top)
+    changed.check_names()
+    return changed
 
 
-def expand(base: config.RunConfig, axes: list[Axis]) -> list[GridPoint]:
-    """All combinations, the last axis fastest; names are fit for folders."""
-    points = []
-    for values in itertools.product(*(axis.values for axis in axes)):
+def expand(base: config.RunConfig, axes: list[Axis], part: str = "") -> Points:
+    """All combinations, the last axis fastest; names are fit for folders.
+
+    With `part`, "i/n", only every n-th of them from the i-th on.
+    """
+    points = Points({}, {})
+    first, step = _parse_part(part)
+    for values in itertools.islice(
+        itertools.product(*(axis.values for axis in axes)), first, None, step
+    ):
         changes = {a.name: value for a, value in zip(axes, values, strict=True)}
         name = run_name(changes)
         try:
-            points.append(GridPoint(name, change(base, changes)))
+            points.settings[name] = change(base, changes)
         except InputError as problem:
-            points.append(GridPoint(name, None, str(problem)))
+            points.problems[name] = str(problem)
     return points
 
 
@@ -123,12 +137,12 @@ def _fit(name: str) -> str:
     return f"{name[:_LONGEST_NAME]}~{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
-def shard(points: list[GridPoint], text: str) -> list[GridPoint]:
-    """Every n-th point from the i-th on, for `i/n`; all of them for an empty text."""
+def _parse_part(text: str) -> tuple[int, int]:
+    """(first, step) of "i/n"; all of them for an empty text."""
     if not text:
-        return points
+        return 0, 1
     first, _, count = text.partition("/")
     good = first.isdecimal() and count.isdecimal()
     if not good or not 1 <= int(first) <= int(count):
         raise InputError(f"--shard={text} is not of the form i/n with 1 <= i <= n.")
-    return points[int(first) - 1 :: int(count)]
+    return int(first) - 1, int(count)

@@ -16,7 +16,8 @@ from tqdm import tqdm
 
 from dpsparfl_jax.data import files, tfds_sets
 from dpsparfl_jax.errors import InputError
-from experiments import cli
+
+from . import cli
 
 _FROM = flags.DEFINE_string("from", "", "folder with <name>.npz or idx files")
 _TO = flags.DEFINE_string("to", "", "folder of TensorFlow Datasets to write to")

@@ -38,7 +38,7 @@ def _paper(
         privacy=config.PrivacyConfig(noise_multiplier=noise),
         wireless=config.WirelessConfig(cycles_per_sample=cycles),
         schedule=config.ScheduleConfig(delay_target_s=target_s),
-        run=config.LengthConfig(eval_every=5),
+        length=config.LengthConfig(eval_every=5),
     )
 
 
@@ -50,8 +50,8 @@ def _with_partition(settings: config.RunConfig, partition: str) -> config.RunCon
 def _clipping(settings: config.RunConfig) -> config.RunConfig:
     """A fixed keep rate and random clients, so that clipping alone differs."""
     schedule = dataclasses.replace(settings.schedule, policy="random", keep_rate=0.5)
-    length = dataclasses.replace(settings.run, rounds=50)
-    return dataclasses.replace(settings, schedule=schedule, run=length)
+    length = dataclasses.replace(settings.length, rounds=50)
+    return dataclasses.replace(settings, schedule=schedule, length=length)
 
 
 _MNIST = _paper("mnist", "mnist_cnn", 0.6, 8, 20, 120.0)

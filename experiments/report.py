@@ -12,8 +12,8 @@ from absl import flags
 
 from dpsparfl_jax import records
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.report import files as report
-from experiments import cli
+
+from . import cli
 
 _OUT = flags.DEFINE_string("out", "", "folder of the report; empty is the first one")
 _TITLE = flags.DEFINE_string("title", "Recorded runs", "title of the page")
@@ -23,9 +23,11 @@ def main(folders: list[str]) -> None:
     """Writes the report of all runs in these folders."""
     if not folders:
         raise InputError("name at least one folder with recorded runs.")
+    from dpsparfl_jax.report import writing  # loads plotly
+
     runs = records.find_runs(folders)
     target = pathlib.Path(_OUT.value or folders[0])
-    page = report.write_report(runs, target, _TITLE.value)
+    page = writing.write_report(runs, target, _TITLE.value)
     print(f"report of {len(runs)} run(s): {page}")
 
 

@@ -10,7 +10,8 @@ Any setting can be changed by its flag; `--flagfile` reads them from a file.
 from absl import flags
 
 from dpsparfl_jax import config
-from experiments import cli, grid, presets
+
+from . import cli, grid, presets
 
 cli.define_config_flags(config.RunConfig())
 flags.adopt_module_key_flags(cli)
@@ -25,12 +26,12 @@ def main() -> int:
     settings = cli.config_from_flags(preset.settings)
     out = cli.check_folder("out", _OUT.value or f"runs/{_PRESET.value}")
     axes = [axis for axis in grid.parse(preset.grid) if not cli.is_set(axis.name)]
-    from experiments import running  # JAX takes seconds to load: flags are good by now
+    from . import launch  # JAX takes seconds to load: flags are good by now
 
-    points = [grid.GridPoint(_PRESET.value, settings)]
+    points = grid.Points({_PRESET.value: settings}, {})
     if axes:
         points = grid.expand(settings, axes)
-    return running.execute(points, out=out, nested=bool(axes), resume=_RESUME.value)
+    return launch.execute(points, out=out, nested=bool(axes), resume=_RESUME.value)
 
 
 if __name__ == "__main__":

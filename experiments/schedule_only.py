@@ -15,11 +15,15 @@ import numpy as np
 from absl import flags
 from tqdm import tqdm
 
-from dpsparfl_jax import config, planning, plotting, theory
-from dpsparfl_jax import schedule as schedule_lib
-from dpsparfl_jax.schedule import Schedule
-from dpsparfl_jax.simulation import inputs
-from experiments import cli, presets
+from dpsparfl_jax import config
+from dpsparfl_jax.planning import planner as planner_lib
+from dpsparfl_jax.planning import schedule as schedule_lib
+from dpsparfl_jax.planning import theory
+from dpsparfl_jax.planning.schedule import Schedule
+from dpsparfl_jax.privacy import opening
+from dpsparfl_jax.report import plan_pictures
+
+from . import cli, presets
 
 cli.define_config_flags(config.RunConfig())
 flags.adopt_module_key_flags(cli)
@@ -74,26 +78,30 @@ def main() -> None:
     for flag, path in (("plot", _PLOT.value), ("plot_world", _WORLD.value)):
         cli.check_output(flag, path)
         if path:
-            plotting.check_format(path)
+            plan_pictures.check_format(path)
     if _OUT.value:
         cli.check_folder("out", _OUT.value)
     settings = cli.config_from_flags(presets.get_preset(_PRESET.value).settings)
-    known = inputs.outline(settings)
-    sizes, num_parameters = known.sizes, known.num_parameters
-    ledger, message = inputs.open_ledger(settings, known)
+    from dpsparfl_jax.runner.run import Run  # JAX takes seconds to load
+
+    run = Run(_PRESET.value, settings).outlined()
+    ledger, message = opening.start_ledger(
+        settings, run.outline.sizes, run.outline.capacity
+    )
     print(message)
-    planner = planning.Planner(settings, sizes, num_parameters, ledger)
-    warning = planning.delay_warning(planner)
+    planner = run.make_planner(ledger)
+    warning = planner_lib.delay_warning(planner)
     if warning:
         print(warning, file=sys.stderr)
     if _WORLD.value:
-        plotting.world_figure(planner.world).savefig(_WORLD.value, dpi=150)
+        plan_pictures.world_figure(planner.world).savefig(_WORLD.value, dpi=150)
     schedules, rows = {}, []
     for name, variant in tqdm(
         variants(settings).items(), desc="policies", disable=None, leave=False
     ):
         began = time.perf_counter()
-        plan = planning.plan(variant, sizes, num_parameters, ledger)
+        planned = dataclasses.replace(run, settings=variant)
+        plan = planner_lib.plan(planned.make_planner(ledger))
         rows.append(line(name, variant, plan, time.perf_counter() - began))
         schedules[name] = plan
         if _OUT.value:
@@ -111,7 +119,7 @@ def main() -> None:
     if _PLOT.value and any(plan.sends.any() for plan in schedules.values()):
         target = settings.schedule.delay_target_s
         shown = {name: plan for name, plan in schedules.items() if plan.sends.any()}
-        plotting.schedule_figure(shown, target).savefig(_PLOT.value, dpi=150)
+        plan_pictures.schedule_figure(shown, target).savefig(_PLOT.value, dpi=150)
         print(f"figure: {_PLOT.value}")
 
 

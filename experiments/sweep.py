@@ -12,7 +12,8 @@ from absl import flags
 
 from dpsparfl_jax import config
 from dpsparfl_jax.errors import InputError
-from experiments import cli, grid, presets
+
+from . import cli, grid, presets
 
 cli.define_config_flags(config.RunConfig())
 flags.adopt_module_key_flags(cli)
@@ -37,15 +38,16 @@ def main() -> int:
         if cli.is_set(axis.name):
             whose = "the grid" if _GRID.value else "the preset's grid: give --grid"
             raise InputError(f"{axis.name} is both a flag and an axis of {whose}.")
-    points = grid.shard(grid.expand(base, axes), _SHARD.value)
-    if not points:
+    points = grid.expand(base, axes, _SHARD.value)
+    if not len(points):
         raise InputError("this shard is empty: there are fewer runs than shards.")
-    if not any(point.settings for point in points):
-        raise InputError(f"no run of the grid is possible: {points[0].problem}")
+    if not points.settings:
+        problem = next(iter(points.problems.values()))
+        raise InputError(f"no run of the grid is possible: {problem}")
     out = cli.check_folder("out", _OUT.value)
-    from experiments import running  # JAX takes seconds to load: flags are good by now
+    from . import launch  # JAX takes seconds to load: flags are good by now
 
-    code = running.execute(
+    code = launch.execute(
         points, out=out, nested=True, resume=True, report=not _SHARD.value
     )
     if _SHARD.value:

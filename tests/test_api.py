@@ -9,7 +9,7 @@ import dpsparfl_jax
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.records import rows
 from dpsparfl_jax.scheduling.policies import policy_names
-from dpsparfl_jax.simulation import grouping, inputs
+from dpsparfl_jax.runner import grouping, inputs
 from tests import toy
 from tests.reference.feasible import check_schedule
 

@@ -11,8 +11,8 @@ import pytest
 import dpsparfl_jax as fl
 from dpsparfl_jax import theory
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.simulation import inputs
-from dpsparfl_jax.simulation.batch import Batch
+from dpsparfl_jax.runner import inputs
+from dpsparfl_jax.runner.batch import Batch
 from dpsparfl_jax.training import models
 from experiments.paper import bound
 from tests import toy

@@ -7,7 +7,7 @@ import jax
 import pytest
 
 from dpsparfl_jax import config
-from dpsparfl_jax.simulation import programs
+from dpsparfl_jax.runner import programs
 from tests.commands import ROOT, assert_refused, run_program
 
 README = (ROOT / "README.md").read_text()

@@ -9,7 +9,7 @@ import pytest
 from dpsparfl_jax import planning, prefetching, schedule, theory
 from dpsparfl_jax.config import RunConfig, ScheduleConfig
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.privacy import start
+from dpsparfl_jax.privacy import opening
 from dpsparfl_jax.scheduling.joint import solve_joint
 from experiments import presets
 from tests.reference.feasible import check_schedule

@@ -6,7 +6,7 @@ import pytest
 
 from dpsparfl_jax.config import RunConfig
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.simulation import inputs
+from dpsparfl_jax.runner import inputs
 from experiments import grid, presets
 
 PAPER = [name for name in presets.PRESETS if name.startswith("paper_")]

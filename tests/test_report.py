@@ -15,7 +15,7 @@ from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.records import rows
 from dpsparfl_jax.report import charts, figures, page
 from dpsparfl_jax.report import files as report
-from dpsparfl_jax.schedule import IDLE, Schedule
+from dpsparfl_jax.planning.schedule import IDLE, Schedule
 from dpsparfl_jax.types import Diagnostics, RoundOutput
 from tests.commands import assert_refused, run_program
 
@@ -103,7 +103,7 @@ def write_run(folder, *, seed=0, num_rounds=12, done=True, eval_every=1, **chang
         table.row(output(t, seed, eval_every, num_rounds)) for t in range(num_rounds)
     ]
     folder.mkdir(parents=True)
-    manifest = {"config": config.as_dict(settings), "planned_rounds": 99}
+    manifest = {"config": config_values.as_dict(settings), "planned_rounds": 99}
     records.write_whole(folder / records.MANIFEST, json.dumps(manifest))
     text = "".join(json.dumps(line) + "\n" for line in lines)
     records.write_whole(folder / records.ROUNDS, text)

@@ -9,8 +9,8 @@ import pytest
 from dpsparfl_jax import api
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.records import rows
-from dpsparfl_jax.simulation import inputs, programs
-from dpsparfl_jax.simulation.batch import Batch
+from dpsparfl_jax.runner import inputs, programs
+from dpsparfl_jax.runner.batch import Batch
 from dpsparfl_jax.training import cohort, keys, tasks
 from dpsparfl_jax.types import EvalRows
 from tests import toy

@@ -57,7 +57,7 @@ def settings(seed=0, **changes) -> config.RunConfig:
         privacy=config.PrivacyConfig(noise_multiplier=1.0, epsilon_lo=3.0),
         wireless=config.WirelessConfig(num_channels=2, cycles_per_sample=1e6),
         schedule=config.ScheduleConfig(delay_target_s=0.2, energy_budget_j=1.0),
-        run=config.LengthConfig(rounds=6),
+        length=config.LengthConfig(rounds=6),
         perf=config.PerfConfig(
             cache_dir="", devices=1, padded_sizes=2, tensorboard=False
         ),

@@ -52,7 +52,7 @@ def load_npz(name: str, directory: str | pathlib.Path) -> LabelledSets:
     path = pathlib.Path(directory).expanduser() / f"{name}.npz"
     if not path.is_file():
         raise InputError(
-            f"no file {path}: point --data.dir at a folder that holds {name}.npz."
+            f"no file {path}: point data.dir at a folder that holds {name}.npz."
         )
     try:
         with zipfile.ZipFile(path) as archive:
@@ -181,7 +181,7 @@ def load_folder(name: str, directory: str | pathlib.Path) -> tuple[LabelledSets,
     root = pathlib.Path(directory).expanduser()
     if not root.is_dir():
         raise InputError(
-            f"no folder {root}: point --data.dir at one that holds {name}.npz or the "
+            f"no folder {root}: point data.dir at one that holds {name}.npz or the "
             "four idx files."
         )
     if (root / f"{name}.npz").is_file():
@@ -193,5 +193,5 @@ def load_folder(name: str, directory: str | pathlib.Path) -> tuple[LabelledSets,
     raise InputError(
         f"{root} has neither {name}.npz nor the four idx files "
         f"(train-images-idx3-ubyte and so on, here or in {name}/), but {has}: change "
-        "--data.name or --data.dir."
+        "data.name or data.dir."
     )

@@ -9,7 +9,7 @@ import enum
 import json
 import pathlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from dpsparfl_jax import rng
 from dpsparfl_jax.config import DataConfig
 from dpsparfl_jax.data.files import LabelledSets
 from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.registry import PARTITIONS
 
 Indices = NDArray[np.int64]
 _NO_MASS = 1e-12  # class weights below this in all are as good as none
@@ -38,15 +39,102 @@ class _Part(enum.IntEnum):
     TEST = 2
 
 
+class Dealer(Protocol):
+    """A way to share images among clients; registered as a class without arguments."""
+
+    def sizes(self, settings: DataConfig) -> Indices:
+        """Training images of each client [U], known without the data."""
+
+    def deal(self, settings: DataConfig, sets: LabelledSets, seed: int) -> Partition:
+        """Image numbers of each client; no image has two owners."""
+
+
+def make_dealer(name: str) -> Dealer:
+    """The partition registered under that name."""
+    factory: Any = PARTITIONS.get(name)
+    return factory()
+
+
 def client_sizes(settings: DataConfig) -> Indices:
     """Training images of each client, known without the data."""
-    if settings.partition == "imbalanced":
+    return make_dealer(settings.partition).sizes(settings)
+
+
+def deal(settings: DataConfig, sets: LabelledSets, seed: int) -> Partition:
+    """Deals the images to the clients as `settings.partition` says."""
+    return make_dealer(settings.partition).deal(settings, sets, seed)
+
+
+@PARTITIONS.register("iid")
+class Iid:
+    """Equal shares at random."""
+
+    def sizes(self, settings: DataConfig) -> Indices:
+        """The same for all."""
+        return np.full(settings.num_clients, settings.train_examples, np.int64)
+
+    def deal(self, settings: DataConfig, sets: LabelledSets, seed: int) -> Partition:
+        """Training and test images at random."""
+        sizes, tested = self.sizes(settings), _tested(settings)
+        _check_total(sizes, sets.train.labels, "training")
+        _check_total(tested, sets.test.labels, "test")
+        train, test = _stream(seed, _Part.TRAIN), _stream(seed, _Part.TEST)
+        return Partition(
+            _deal_at_random(len(sets.train.labels), sizes, train),
+            _deal_at_random(len(sets.test.labels), tested, test),
+        )
+
+
+@PARTITIONS.register("imbalanced")
+class Imbalanced(Iid):
+    """Groups of clients of different sizes, at random."""
+
+    def sizes(self, settings: DataConfig) -> Indices:
+        """Groups have equally many clients."""
         groups = _group_sizes(settings)
         return np.repeat(groups, settings.num_clients // groups.size)
-    if settings.partition == "file":
+
+
+@PARTITIONS.register("dirichlet")
+class Dirichlet(Iid):
+    """Classes by weights that each client draws from Dir(alpha).
+
+    Where a class has run out, the rest are drawn by the same weights over the classes
+    that are left. Test images follow the same weights. Clients are served in random
+    order, for the last ones get what is left.
+    """
+
+    def deal(self, settings: DataConfig, sets: LabelledSets, seed: int) -> Partition:
+        """Draws weights, then training and test images by them."""
+        sizes, tested = self.sizes(settings), _tested(settings)
+        _check_total(sizes, sets.train.labels, "training")
+        _check_total(tested, sets.test.labels, "test")
+        train, test = _stream(seed, _Part.TRAIN), _stream(seed, _Part.TEST)
+        weights = _stream(seed, _Part.WEIGHTS).dirichlet(
+            np.full(sets.num_classes, settings.dirichlet_alpha), settings.num_clients
+        )
+        return Partition(
+            _deal_by_class(sets.train.labels, weights, sizes, train),
+            _deal_by_class(sets.test.labels, weights, tested, test),
+        )
+
+
+@PARTITIONS.register("file")
+class FromFile:
+    """As `partition_file` lists; clients without test lists get random ones."""
+
+    def sizes(self, settings: DataConfig) -> Indices:
+        """The lengths of the lists."""
         lists = _read_file(settings)["train"]
         return np.array([len(client) for client in lists], np.int64)
-    return np.full(settings.num_clients, settings.train_examples, np.int64)
+
+    def deal(self, settings: DataConfig, sets: LabelledSets, seed: int) -> Partition:
+        """The lists, checked."""
+        return _from_file(settings, sets, _tested(settings), seed)
+
+
+def _tested(settings: DataConfig) -> Indices:
+    return np.full(settings.num_clients, settings.test_examples, np.int64)
 
 
 def _group_sizes(settings: DataConfig) -> Indices:
@@ -62,36 +150,6 @@ def _group_sizes(settings: DataConfig) -> Indices:
             f"group_sizes, but is {settings.num_clients}."
         )
     return np.array([int(part) for part in parts], np.int64)
-
-
-def deal(settings: DataConfig, sets: LabelledSets, seed: int) -> Partition:
-    """Deals the images to the clients; no image has two owners.
-
-    iid and imbalanced deal at random. dirichlet draws class weights p ~ Dir(alpha) for
-    every client, and the classes of its images by p; where a class has run out, the
-    rest are drawn by p over the classes that are left. Test images follow the same p.
-    Clients are served in random order, for the last ones get what is left. With file,
-    clients without test lists are tested on equal random parts.
-    """
-    sizes = client_sizes(settings)
-    tested = np.full(settings.num_clients, settings.test_examples, np.int64)
-    if settings.partition == "file":
-        return _from_file(settings, sets, tested, seed)
-    _check_total(sizes, sets.train.labels, "training")
-    _check_total(tested, sets.test.labels, "test")
-    train_stream, test_stream = _stream(seed, _Part.TRAIN), _stream(seed, _Part.TEST)
-    if settings.partition == "dirichlet":
-        weights = _stream(seed, _Part.WEIGHTS).dirichlet(
-            np.full(sets.num_classes, settings.dirichlet_alpha), settings.num_clients
-        )
-        return Partition(
-            _deal_by_class(sets.train.labels, weights, sizes, train_stream),
-            _deal_by_class(sets.test.labels, weights, tested, test_stream),
-        )
-    return Partition(
-        _deal_at_random(len(sets.train.labels), sizes, train_stream),
-        _deal_at_random(len(sets.test.labels), tested, test_stream),
-    )
 
 
 def _stream(seed: int, part: _Part) -> np.random.Generator:

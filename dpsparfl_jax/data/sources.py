@@ -39,7 +39,7 @@ class Loaded(NamedTuple):
 def load(settings: DataConfig) -> Loaded:
     """The named set from the first source that has it."""
     if not settings.name:
-        raise InputError(f"--data.name is empty: use one of {', '.join(KNOWN)}.")
+        raise InputError(f"data.name is empty: use one of {', '.join(KNOWN)}.")
     loaded = _find(settings)
     if settings.name not in KNOWN:
         return loaded
@@ -67,7 +67,7 @@ def _find(settings: DataConfig) -> Loaded:
     if name not in KNOWN and not tfds_sets.is_known(name, directory):
         raise InputError(
             f"unknown image set {name!r}: use {', '.join(KNOWN)} or a set of "
-            f"TensorFlow Datasets, or point --data.dir at a folder with {name}.npz."
+            f"TensorFlow Datasets, or point data.dir at a folder with {name}.npz."
         )
     return Loaded(*tfds_sets.load_tfds(name, directory))
 

@@ -48,7 +48,7 @@ def _quiet() -> Iterator[Any]:
         except ImportError as error:
             raise InputError(
                 f"TensorFlow Datasets is not usable ({error}): pip install "
-                "tensorflow-datasets, or use --data.dir."
+                "tensorflow-datasets, or use data.dir."
             ) from error
         tfds.disable_progress_bar()
         logger.setLevel(logging.ERROR)
@@ -102,7 +102,7 @@ def load_tfds(name: str, directory: pathlib.Path) -> tuple[LabelledSets, str]:
         )
         raise InputError(
             f"{directory} {what}: pip install 'dpsparfl_jax[tf]' lets TensorFlow "
-            f"Datasets prepare it, or point --data.dir at a folder with {name}.npz."
+            f"Datasets prepare it, or point data.dir at a folder with {name}.npz."
         )
     if FORMAT in found:
         sets = _guarded(name, directory, lambda tfds: _read(tfds, name, found[FORMAT]))
@@ -132,7 +132,7 @@ def _guarded(
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
             raise InputError(
                 f"TensorFlow Datasets could not give {name} from {directory} "
-                f"({reason}): repair it, or point --data.dir at a folder with "
+                f"({reason}): repair it, or point data.dir at a folder with "
                 f"{name}.npz."
             ) from error
 

@@ -1,14 +1,12 @@
-"""The accountants by name, and what every accountant is."""
+"""What every accountant is, and the accountants by name."""
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.privacy.mechanism import Mechanism
-from dpsparfl_jax.privacy.pld import PldAccountant
-from dpsparfl_jax.privacy.rdp import RdpAccountant
+from dpsparfl_jax.registry import ACCOUNTANTS
 
 
 class Accountant(Protocol):
@@ -28,12 +26,12 @@ class Accountant(Protocol):
         """Epsilon at the mechanism's delta after each number of participations."""
 
 
-ACCOUNTANTS: dict[str, Accountant] = {"rdp": RdpAccountant(), "pld": PldAccountant()}
-
-
 def make_accountant(name: str) -> Accountant:
-    """The accountant of that name."""
-    if name not in ACCOUNTANTS:
-        known = ", ".join(ACCOUNTANTS)
-        raise InputError(f"unknown accountant {name!r}: choose one of {known}.")
-    return ACCOUNTANTS[name]
+    """The accountant registered under that name."""
+    factory: Any = ACCOUNTANTS.get(name)
+    return factory()
+
+
+def all_accountants() -> dict[str, Accountant]:
+    """Every registered accountant by its name."""
+    return {name: make_accountant(name) for name in ACCOUNTANTS}

@@ -27,6 +27,13 @@ class ClipNorm(NamedTuple):
     private: bool  # False: the choice itself may reveal records
     statement: str  # for the record of a run
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a user must not overlook; empty if the choice is private."""
+        if self.private:
+            return ()
+        return (f"The clip norm {self.value:.3g} is not private: {self.statement}.",)
+
 
 def median_clip_norm(norms: ArrayLike, *, public: bool = False) -> ClipNorm:
     """Median of unclipped norms, as in the paper's Setup.

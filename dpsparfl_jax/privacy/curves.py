@@ -11,11 +11,11 @@ import json
 import logging
 import os
 import pathlib
-import tempfile
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsparfl_jax import storage
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.privacy.accountants import Accountant
 from dpsparfl_jax.privacy.mechanism import Mechanism
@@ -125,14 +125,8 @@ class CurveStore:
         path = self._path(mechanism)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=self._folder, suffix=".part")
-            try:
-                with os.fdopen(handle, "w") as file:
-                    json.dump(content, file)
-                os.replace(name, path)
-            except BaseException:
-                os.unlink(name)
-                raise
+            with storage.replacing(path) as part:
+                part.write_text(json.dumps(content))
         except (OSError, ValueError) as reason:
             _LOG.warning(
                 "epsilon curves are not kept on disk (%s): they will be computed anew "

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpsparfl_jax.data import packing
 from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.privacy import poisson
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,11 +101,11 @@ def client_groups(
     sizes = np.asarray(sizes)
     if sizes.ndim != 1 or sizes.size == 0 or np.min(sizes) < 1:
         raise InputError("give the number of records, at least 1, of every client.")
-    rates = np.broadcast_to(packing.sampling_rate(batch_size, sizes), sizes.shape)
+    rates = np.broadcast_to(poisson.sampling_rate(batch_size, sizes), sizes.shape)
     noise = np.broadcast_to(np.asarray(noise_multiplier, np.float64), sizes.shape)
     overflow = np.zeros(sizes.shape)
     if capacity is not None:
-        overflow = packing.overflow_probability(sizes, rates, capacity)
+        overflow = poisson.overflow_probability(sizes, rates, capacity)
     wanted = [
         Mechanism(Release(float(q), float(z), int(steps)), delta, float(cut), setup)
         for q, z, cut in zip(rates, noise, overflow, strict=True)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy import fft, signal, special
 
 from dpsparfl_jax.privacy.mechanism import Mechanism, Release
+from dpsparfl_jax.registry import ACCOUNTANTS
 
 Losses = NDArray[np.float64]
 _DIRECTIONS = (
@@ -49,6 +50,7 @@ class _Power(NamedTuple):
     times: NDArray[np.int64]
 
 
+@ACCOUNTANTS.register("pld")
 class PldAccountant:
     """Composes privacy-loss distributions and converts them."""
 

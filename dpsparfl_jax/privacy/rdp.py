@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpsparfl_jax.privacy.mechanism import Mechanism, Release
+from dpsparfl_jax.registry import ACCOUNTANTS
 
 # alpha - 1 from 0.05 to about 1000: in steps of 1% up to order 150 (the best order of a
 # client lies between 1.5 and 4 in the paper's setting), of 4% beyond. Against steps of
@@ -28,6 +29,7 @@ _CHUNK = 256  # participations converted at once
 _LARGEST_GRID = 2**16  # points of one integral
 
 
+@ACCOUNTANTS.register("rdp")
 class RdpAccountant:
     """Adds Renyi divergences and converts them at the best order."""
 

@@ -13,8 +13,6 @@ from dpsparfl_jax.records.folder import (
     load_run,
     read_manifest,
     read_rounds,
-    write_whole,
-    writing,
 )
 
 __all__ = [
@@ -30,6 +28,4 @@ __all__ = [
     "load_run",
     "read_manifest",
     "read_rounds",
-    "write_whole",
-    "writing",
 ]

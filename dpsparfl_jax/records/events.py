@@ -10,8 +10,8 @@ from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.summary import scalar
 
-from dpsparfl_jax.records.folder import writing
 from dpsparfl_jax.records.rows import Row
+from dpsparfl_jax.storage import writing
 
 TAGS = {
     "test/accuracy": "accuracy",

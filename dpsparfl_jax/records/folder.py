@@ -14,47 +14,25 @@ process at a time.
 import contextlib
 import csv
 import dataclasses
-import fcntl
 import io
 import json
 import os
 import pathlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import IO, Any
 
 import pandas as pd
 
-from dpsparfl_jax import config
-from dpsparfl_jax import schedule as schedule_lib
-from dpsparfl_jax.errors import InputError, StorageError
+from dpsparfl_jax import config, config_values
+from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.planning import schedule as schedule_lib
+from dpsparfl_jax.planning.schedule import Schedule
 from dpsparfl_jax.records.rows import Row
-from dpsparfl_jax.schedule import Schedule
+from dpsparfl_jax.storage import PART, FolderLock, write_whole, writing
 
 MANIFEST, ROUNDS, CLIENTS = "manifest.json", "rounds.jsonl", "clients.csv"
 SCHEDULE, DONE, LOCK = "schedule.npz", "DONE", ".lock"
-
-
-@contextlib.contextmanager
-def writing(path: pathlib.Path) -> Iterator[None]:
-    """Turns a failure to write into a sentence."""
-    try:
-        yield
-    except OSError as reason:
-        raise StorageError(
-            f"cannot write {path} ({reason.strerror or reason}): make room or choose "
-            "another --out; what was written before is kept."
-        ) from None
-
-
-def write_whole(path: pathlib.Path, text: str) -> None:
-    """Writes a file so that no reader ever sees half of it."""
-    part = path.with_name(path.name + ".part")
-    with writing(path):
-        with open(part, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
+_ADDED = {"server"}  # sections that manifests of version 0.1 do not have
 
 
 class RunFolder:
@@ -65,15 +43,10 @@ class RunFolder:
         self.path = path
         with writing(path):
             path.mkdir(parents=True, exist_ok=True)
-            self._lock: IO[str] = open(path / LOCK, "w")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._lock.close()
-            raise InputError(
-                f"another process is writing to {path}: wait for it, or choose another "
-                "--out."
-            ) from None
+        self._lock = FolderLock(path / LOCK)
+        with writing(path):
+            for part in path.glob(f"*{PART}"):  # left by a process that was killed
+                part.unlink()
         self._rounds: IO[str] | None = None
 
     def start(self, manifest: dict[str, Any], schedule: Schedule) -> None:
@@ -134,7 +107,7 @@ class RunFolder:
         if self._rounds is not None:
             with contextlib.suppress(OSError):
                 self._rounds.close()
-        self._lock.close()
+        self._lock.release()
 
 
 def _line(row: Row) -> str:
@@ -167,7 +140,8 @@ def read_manifest(path: pathlib.Path) -> dict[str, Any]:
     """The manifest of a run, or a clear refusal."""
     try:
         content = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        for section in (*config.SECTIONS, "seed"):
+        content["config"] = config_values.modern_names(content["config"])
+        for section in {*config.SECTIONS, "seed"} - _ADDED:
             content["config"][section]
     except (OSError, ValueError, KeyError, TypeError) as reason:
         raise InputError(
@@ -195,7 +169,7 @@ class RecordedRun:
     @property
     def settings(self) -> config.RunConfig:
         """What it was run with."""
-        return config.from_dict(self.manifest["config"])
+        return config_values.from_dict(self.manifest["config"])
 
     @property
     def schedule(self) -> Schedule:
@@ -212,7 +186,7 @@ def load_run(path: str | os.PathLike[str], name: str = "") -> RecordedRun:
         raise InputError(
             f"{folder} holds a finished run of {facts['rounds']} rounds, but {ROUNDS} "
             f"has only {len(rounds)} that are whole, or {CLIENTS} is missing: restore "
-            f"them, or delete {DONE} and go on with --resume."
+            f"them, or delete {DONE} and resume the run."
         )
     return RecordedRun(
         name or folder.name,
@@ -245,7 +219,7 @@ def _read_facts(path: pathlib.Path) -> dict[str, Any]:
         return {}
     except (OSError, ValueError, KeyError, TypeError) as reason:
         raise InputError(
-            f"{path} is damaged ({reason}): delete it and go on with --resume."
+            f"{path} is damaged ({reason}): delete it and resume the run."
         ) from None
 
 

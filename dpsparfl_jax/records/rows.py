@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsparfl_jax.schedule import Schedule
+from dpsparfl_jax.planning.schedule import Schedule
 from dpsparfl_jax.types import RoundOutput
 
 Row = dict[str, Any]

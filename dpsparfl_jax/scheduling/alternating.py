@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsparfl_jax.registry import SOLVERS
 from dpsparfl_jax.scheduling import matching
 from dpsparfl_jax.scheduling.edges import fastest, shannon
 from dpsparfl_jax.scheduling.problem import (
@@ -116,6 +117,7 @@ def _slowest(state: _State, match: matching.Matching) -> float:
     return float(np.max(state.delay[match.client, match.channel]))
 
 
+@SOLVERS.register("paper")
 def solve_paper(
     problem: RoundProblem, *, strict: bool = False, start_full: bool = True
 ) -> Allocation:
@@ -166,7 +168,7 @@ def _rates_and_powers(
     """Theorem 2's keep rates for the selected at their powers, then new powers."""
     power = state.power[match.client, match.channel]
     snr = problem.snr_per_w[match.client, match.channel]
-    rate = shannon(problem, power * snr)
+    rate = shannon(problem.bandwidth_hz, power * snr)
     keep = state.keep.copy()
     keep[match.client] = keep_rate_step(
         problem, match.client, rate, problem.keep_max[match.client]
@@ -193,3 +195,15 @@ def _allocation(
         -np.inf,
         nodes,
     )
+
+
+@SOLVERS.register("paper_strict")
+def solve_paper_strict(problem: RoundProblem) -> Allocation:
+    """The paper's procedure with strict pruning of channels."""
+    return solve_paper(problem, strict=True)
+
+
+@SOLVERS.register("paper_low")
+def solve_paper_low(problem: RoundProblem) -> Allocation:
+    """The paper's procedure started from the least keep rates."""
+    return solve_paper(problem, start_full=False)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsparfl_jax.config import ScheduleConfig
-from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.registry import POLICIES
 from dpsparfl_jax.scheduling.problem import Allocation, RoundProblem
 
 
@@ -33,31 +33,10 @@ class Policy(Protocol):
 
 
 PolicyFactory = Callable[[ScheduleConfig], Policy]
-_REGISTRY: dict[str, PolicyFactory] = {}
-
-
-def register_policy(name: str) -> Callable[[PolicyFactory], PolicyFactory]:
-    """Makes a policy available by name; `factory(settings)` builds it."""
-
-    def add(factory: PolicyFactory) -> PolicyFactory:
-        if name in _REGISTRY:
-            raise InputError(f"there is already a policy named {name!r}.")
-        _REGISTRY[name] = factory
-        return factory
-
-    return add
-
-
-def policy_names() -> tuple[str, ...]:
-    """All registered names, sorted."""
-    return tuple(sorted(_REGISTRY))
+register_policy = POLICIES.register
 
 
 def make_policy(settings: ScheduleConfig) -> Policy:
     """The policy of that configuration."""
-    if settings.policy not in _REGISTRY:
-        raise InputError(
-            f"unknown policy {settings.policy!r}: choose one of "
-            f"{', '.join(policy_names())}."
-        )
-    return _REGISTRY[settings.policy](settings)
+    factory: PolicyFactory = POLICIES.get(settings.policy)
+    return factory(settings)

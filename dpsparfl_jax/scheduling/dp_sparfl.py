@@ -5,19 +5,12 @@ from collections.abc import Callable
 import numpy as np
 
 from dpsparfl_jax.config import ScheduleConfig
-from dpsparfl_jax.scheduling import alternating, joint
+from dpsparfl_jax.registry import SOLVERS
 from dpsparfl_jax.scheduling.base import Observation, register_policy
 from dpsparfl_jax.scheduling.baselines import Stateless
 from dpsparfl_jax.scheduling.problem import Allocation, RoundProblem
 
 Solver = Callable[[RoundProblem], Allocation]
-SOLVERS: dict[str, Solver] = {
-    "joint": joint.solve_joint,
-    "descent": joint.solve_descent,
-    "paper": alternating.solve_paper,
-    "paper_strict": lambda problem: alternating.solve_paper(problem, strict=True),
-    "paper_low": lambda problem: alternating.solve_paper(problem, start_full=False),
-}
 _LINEARISATIONS = 2
 
 
@@ -34,7 +27,7 @@ class DpSparflPolicy(Stateless):
 
     def __init__(self, settings: ScheduleConfig) -> None:
         """Takes the solver and the tradeoff from the settings."""
-        self._solve = SOLVERS[settings.solver]
+        self._solve: Solver = SOLVERS.get(settings.solver)
         self._tradeoff = settings.tradeoff
 
     def plan(

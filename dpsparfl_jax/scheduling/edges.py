@@ -30,15 +30,15 @@ class Edges(NamedTuple):
     last_s: Array  # f: deadline from which keep_max is sent; inf if never
 
 
-def shannon(problem: RoundProblem, snr: Array) -> Array:
-    """Rate in bit/s at a signal-to-noise ratio, exact for small ones too."""
-    return problem.bandwidth_hz * np.log1p(snr) / LN2
+def shannon(bandwidth_hz: float, snr: Array) -> Array:
+    """Rate in bit/s at a signal-to-noise ratio, exact for vanishing ones too."""
+    return bandwidth_hz * np.log1p(snr) / LN2
 
 
 def make_edges(problem: RoundProblem) -> Edges:
     """Rates and deadlines of every edge."""
     energy = np.maximum(problem.energy_j, 0.0)[:, None]
-    full = shannon(problem, problem.max_power_w * problem.snr_per_w)
+    full = shannon(problem.bandwidth_hz, problem.max_power_w * problem.snr_per_w)
     low = problem.bits_fixed + problem.bits_per_rate * problem.keep_min
     high = problem.bits_fixed + problem.bits_per_rate * problem.keep_max[:, None]
     base = problem.base_delay_s[:, None]
@@ -71,7 +71,7 @@ def fastest(problem: RoundProblem, bits: Array | float) -> tuple[Array, Array]:
         bandwidth_hz=problem.bandwidth_hz,
         max_power_w=problem.max_power_w,
     )
-    rate = shannon(problem, power * problem.snr_per_w)
+    rate = shannon(problem.bandwidth_hz, power * problem.snr_per_w)
     with np.errstate(divide="ignore"):
         return power, np.where(power > 0, bits / rate, np.inf)
 
@@ -93,7 +93,7 @@ def largest_power(
     with np.errstate(divide="ignore", invalid="ignore"):
         c = bits * LN2 / (bandwidth_hz * snr_per_w * energy_j)
         # Enough energy for the largest power: no root is needed.
-        full_rate = bandwidth_hz * np.log1p(max_power_w * snr_per_w) / LN2
+        full_rate = shannon(bandwidth_hz, max_power_w * snr_per_w)
         full = max_power_w * bits <= energy_j * full_rate
         root = _growth(c) / snr_per_w
     possible = (c < 1) & (energy_j > 0) & (snr_per_w > 0)
@@ -125,7 +125,7 @@ def energy_limited(
     Any shapes that fit each other.
     """
     snr = snr_per_w * (energy_j / time)
-    rate = shannon(problem, snr)
+    rate = shannon(problem.bandwidth_hz, snr)
     return rate, rate - problem.bandwidth_hz / LN2 * (snr / (1 + snr))
 
 

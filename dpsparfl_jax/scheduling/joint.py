@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsparfl_jax.registry import SOLVERS
 from dpsparfl_jax.scheduling import deadline as deadline_lib
 from dpsparfl_jax.scheduling import edges as edges_lib
 from dpsparfl_jax.scheduling import matching
@@ -203,6 +204,7 @@ class Search:
         )
 
 
+@SOLVERS.register("descent")
 def solve_descent(problem: RoundProblem) -> Allocation:
     """Matching at a deadline, best deadline of the matching, until nothing changes.
 
@@ -236,6 +238,7 @@ def _split(a: float, b: float, best: float) -> float:
     return a + near * (b - a)
 
 
+@SOLVERS.register("joint")
 def solve_joint(problem: RoundProblem, tolerance: float = 1e-6) -> Allocation:
     """The optimum, certified to within `tolerance` of the largest reward times K.
 

@@ -15,7 +15,8 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.training import aggregate
+from dpsparfl_jax.training import server as server_lib
+from dpsparfl_jax.training.diagnostics import Diagnostics
 from dpsparfl_jax.training.local import (
     ClientRecords,
     LocalSpec,
@@ -23,12 +24,12 @@ from dpsparfl_jax.training.local import (
     train_client,
 )
 from dpsparfl_jax.types import (
-    Array,
     ClientTables,
-    Diagnostics,
     ImageSet,
     LocalResult,
     Params,
+    RunConstants,
+    ServerState,
     Tasks,
 )
 
@@ -36,7 +37,8 @@ EXECUTIONS = ("auto", "map", "vmap", "chunked")
 _AXIS = "tasks"
 
 CohortStep = Callable[
-    [Params, ImageSet, ClientTables, Array, Tasks], tuple[Params, Diagnostics]
+    [ServerState, ImageSet, ClientTables, RunConstants, Tasks],
+    tuple[ServerState, Diagnostics],
 ]
 
 
@@ -50,7 +52,7 @@ def replicate(tree: Any, mesh: Mesh | None = None) -> Any:
 
     Everything a cohort step takes goes through here, once: arrays that are where the
     compiled program wants them are neither moved nor do they cause a second compile.
-    What is there already is not copied, and a cohort step uses up the parameters it is
+    What is there already is not copied, and a cohort step uses up the state it is
     given.
     """
     mesh = mesh or task_mesh(jax.devices()[:1])
@@ -71,27 +73,29 @@ def resolve_execution(execution: str, backend: str) -> str:
 def make_cohort_step(
     spec: LocalSpec,
     *,
+    server_optimizer: str = "plain",
     execution: str = "auto",
     chunk_size: int = 32,
     mesh: Mesh | None = None,
 ) -> CohortStep:
-    """Compiled `(params, data, tables, root_keys, tasks) -> new params, diagnostics`.
+    """Compiled `(state, data, tables, constants, tasks) -> new state, diagnostics`.
 
-    Shapes: params leaves [R, ...], root_keys [R, 2], tasks [K]; diagnostics [K]. K is
-    padded inside to fill chunks and devices. The incoming parameters are donated.
+    Shapes: state leaves [R, ...], constants [R], tasks [K]; diagnostics [K]. K is
+    padded inside to fill chunks and devices. The incoming state is donated.
     """
+    server = server_lib.make_server(server_optimizer)
     mesh = mesh or task_mesh(jax.devices()[:1])
     execution = resolve_execution(execution, mesh.devices.flat[0].platform)
     if chunk_size < 1:
         raise InputError("the chunk size must be at least 1.")
 
     def step(
-        params: Params,
+        state: ServerState,
         data: ImageSet,
         tables: ClientTables,
-        root_keys: jax.Array,
+        constants: RunConstants,
         tasks: Tasks,
-    ) -> tuple[Params, Diagnostics]:
+    ) -> tuple[ServerState, Diagnostics]:
         check_images(data, spec.image_shape)
         count = tasks.run.shape[0]
         each = -(-count // mesh.size)  # tasks of one device
@@ -104,7 +108,7 @@ def make_cohort_step(
             tables: ClientTables,
             root_keys: jax.Array,
             own: Tasks,
-        ) -> tuple[aggregate.RunSums, Diagnostics]:
+        ) -> tuple[server_lib.RunSums, Diagnostics]:
             sums, diagnostics = _train_tasks(
                 spec, chunk, params, data, tables, root_keys, own
             )
@@ -117,8 +121,8 @@ def make_cohort_step(
             in_specs=(everywhere, everywhere, everywhere, everywhere, split),
             out_specs=(everywhere, split),
             check_vma=False,
-        )(params, data, tables, root_keys, padded)
-        new = aggregate.server_step(params, sums)
+        )(state.params, data, tables, constants.root_key, padded)
+        new = server.step(state, sums, constants.server_learning_rate)
         return new, jax.tree.map(lambda leaf: leaf[:count], diagnostics)
 
     replicated = NamedSharding(mesh, PartitionSpec())
@@ -145,7 +149,7 @@ def _train_tasks(
     tables: ClientTables,
     root_keys: jax.Array,
     tasks: Tasks,
-) -> tuple[aggregate.RunSums, Diagnostics]:
+) -> tuple[server_lib.RunSums, Diagnostics]:
     """Trains the tasks chunk by chunk, adding up updates so that none are kept."""
 
     def one_task(task: Tasks) -> tuple[LocalResult, jax.Array]:
@@ -166,18 +170,18 @@ def _train_tasks(
         return jax.lax.cond(task.active, one_task, lambda _: nothing, task)
 
     def one_chunk(
-        sums: aggregate.RunSums, tasks: Tasks
-    ) -> tuple[aggregate.RunSums, Diagnostics]:
+        sums: server_lib.RunSums, tasks: Tasks
+    ) -> tuple[server_lib.RunSums, Diagnostics]:
         if chunk == 1:
             single = one_at_a_time(jax.tree.map(lambda leaf: leaf[0], tasks))
             result, weights = jax.tree.map(lambda leaf: leaf[None], single)
         else:
             result, weights = jax.vmap(one_task)(tasks)
-        sums = aggregate.add_updates(sums, result.update, weights, tasks.run)
+        sums = server_lib.add_updates(sums, result.update, weights, tasks.run)
         return sums, _silence_idle(result.diagnostics, tasks.active)
 
     chunks = jax.tree.map(lambda leaf: leaf.reshape(-1, chunk), tasks)
-    sums, diagnostics = jax.lax.scan(one_chunk, aggregate.zero_sums(params), chunks)
+    sums, diagnostics = jax.lax.scan(one_chunk, server_lib.zero_sums(params), chunks)
     return sums, jax.tree.map(lambda leaf: leaf.reshape(-1), diagnostics)
 
 

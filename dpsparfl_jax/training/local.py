@@ -14,18 +14,14 @@ import numpy as np
 import optax
 
 from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.registry import OPTIMIZERS
 from dpsparfl_jax.rng import Purpose
-from dpsparfl_jax.training import clipping, keys, masks, noise, sampling
-from dpsparfl_jax.types import Array, Diagnostics, ImageSet, LocalResult, Params, Tasks
+from dpsparfl_jax.sparsifiers import Sparsifier, make_sparsifier
+from dpsparfl_jax.training import clipping, keys, noise, sampling
+from dpsparfl_jax.training.diagnostics import StepTrace, diagnose
+from dpsparfl_jax.types import Array, ImageSet, LocalResult, Params, Tasks
 
 OptimizerFactory = Callable[[Any], optax.GradientTransformation]
-
-# Optimizers act on noised gradients, so momentum and scaling are post-processing.
-OPTIMIZERS: dict[str, OptimizerFactory] = {
-    "sgd": optax.sgd,
-    "momentum": lambda rate: optax.sgd(rate, momentum=0.9),
-    "adam": optax.adam,
-}
 _ZERO = np.float32(0)
 
 # A client whose update is this many times larger than the model has diverged.
@@ -41,7 +37,7 @@ class LocalSpec(NamedTuple):
     steps: int  # tau
     capacity: int  # largest padded batch
     padded_sizes: tuple[int, ...]  # ascending; the last one is `capacity`
-    mask_kind: str
+    sparsifier: Sparsifier
     noise_rounds: int
     pixel_mean: tuple[float, ...]
     pixel_std: tuple[float, ...]
@@ -54,13 +50,6 @@ class ClientRecords(NamedTuple):
     size: Array  # how many of the M are real
 
 
-class _StepTrace(NamedTuple):
-    norms: jax.Array  # [capacity]
-    loss_sum: jax.Array
-    nonfinite: jax.Array
-    sum_norm: jax.Array  # of the clipped sum; measured at the first step only
-
-
 def make_spec(
     model: nn.Module,
     params: Params,
@@ -70,28 +59,23 @@ def make_spec(
     padded_sizes: tuple[int, ...],
     method: str = "ghost",
     optimizer: str = "sgd",
-    mask_kind: str = "bernoulli",
+    sparsifier: str = "bernoulli",
     generator: str = "threefry",
     pixel_mean: tuple[float, ...] = (0.5,),
     pixel_std: tuple[float, ...] = (0.5,),
 ) -> LocalSpec:
     """Checks names and fixes everything static about local training."""
-    if optimizer not in OPTIMIZERS:
-        raise InputError(
-            f"unknown optimizer {optimizer!r}: choose one of {', '.join(OPTIMIZERS)}."
-        )
-    masks.check_kind(mask_kind)
     if steps < 1:
         raise InputError("local steps must be at least 1.")
     check_pixel_statistics(pixel_mean, pixel_std, image_shape[-1])
     return LocalSpec(
         tuple(image_shape),
         clipping.make_clipped_sum(model, params, image_shape, method),
-        OPTIMIZERS[optimizer],
+        OPTIMIZERS.get(optimizer),
         steps,
         padded_sizes[-1],
         tuple(padded_sizes),
-        mask_kind,
+        make_sparsifier(sparsifier),
         noise.generator_rounds(generator),
         pixel_mean,
         pixel_std,
@@ -152,7 +136,7 @@ def train_client(
         keys.task_key(root, purpose, task.round, task.client)
         for purpose in (Purpose.MASK, Purpose.SAMPLING, Purpose.NOISE)
     )
-    mask = masks.draw_mask(spec.mask_kind, mask_key, params, task.keep)
+    mask = spec.sparsifier.draw(mask_key, params, task.keep)
     batches = sampling.poisson_batches(
         sampling_key,
         task.inclusion,
@@ -168,7 +152,7 @@ def train_client(
     kept = jnp.sum(jnp.stack(counts), dtype=jnp.int32)
     optimizer = spec.optimizer(task.learning_rate)
 
-    def step(carry: Any, inputs: Any) -> tuple[Any, _StepTrace]:
+    def step(carry: Any, inputs: Any) -> tuple[Any, StepTrace]:
         local, state = carry
         index, positions, count = inputs
         summed = _clipped_sum(
@@ -192,7 +176,7 @@ def train_client(
         updates, state = optimizer.update(gradient, state, local)
         local = optax.apply_updates(local, updates)
         real = jnp.arange(summed.norms.size) < count
-        trace = _StepTrace(
+        trace = StepTrace(
             jnp.where(summed.finite, summed.norms, np.float32(np.inf)),
             jnp.sum(jnp.where(summed.finite, summed.losses, _ZERO)),
             jnp.sum(real & ~summed.finite, dtype=jnp.int32),
@@ -210,7 +194,7 @@ def train_client(
     largest = _LARGEST_GROWTH * (np.float32(1) + optax.tree.norm(params))
     diverged = jnp.logical_not(optax.tree.norm(update) <= largest)  # nan diverges too
     update = jax.tree.map(lambda leaf: jnp.where(diverged, _ZERO, leaf), update)
-    diagnostics = _diagnose(trace, batches, task.clip_bound, noise_std, kept, diverged)
+    diagnostics = diagnose(trace, batches, task.clip_bound, noise_std, kept, diverged)
     return LocalResult(update, task.clip_bound, diagnostics)
 
 
@@ -251,34 +235,3 @@ def _clipped_sum(
     smallest = jnp.searchsorted(np.asarray(sizes, np.int32), count)
     branches = [lambda size=size: with_size(size) for size in sizes]
     return jax.lax.switch(smallest, branches)
-
-
-def _diagnose(
-    trace: _StepTrace,
-    batches: sampling.Batches,
-    bound: jax.Array,
-    noise_std: jax.Array,
-    kept: jax.Array,
-    diverged: jax.Array,
-) -> Diagnostics:
-    norms = trace.norms.reshape(-1)  # infinite where there was no usable example
-    used = jnp.sum(jnp.isfinite(norms), dtype=jnp.int32)
-    middle = jnp.sort(norms)[jnp.maximum(used - 1, 0) // 2]
-    divisor = jnp.maximum(used, 1).astype(jnp.float32)
-    at_least_one = jnp.maximum(kept, 1).astype(jnp.float32)
-    clipped = jnp.sum(jnp.isfinite(norms) & (norms > bound), dtype=jnp.int32)
-    return Diagnostics(
-        loss=jnp.sum(trace.loss_sum) / divisor,
-        clipped_fraction=clipped.astype(jnp.float32) / divisor,
-        median_norm=jnp.where(used > 0, middle, _ZERO),
-        gradient_to_noise=jnp.where(
-            noise_std > 0,
-            trace.sum_norm[0] / (noise_std * jnp.sqrt(at_least_one)),
-            np.float32(np.inf),
-        ),
-        examples=jnp.sum(batches.counts, dtype=jnp.int32),
-        overflow=jnp.sum(batches.overflow, dtype=jnp.int32),
-        nonfinite_examples=jnp.sum(trace.nonfinite, dtype=jnp.int32),
-        kept=kept,
-        diverged=diverged,
-    )

@@ -1,6 +1,8 @@
-"""Random sparsification masks: one per client and round, fixed over its local steps."""
+"""How random masks are drawn: one per client and round, fixed over its local steps.
 
-import functools
+`sparsifiers` says which of these is used, what it sends and how it is clipped.
+"""
+
 from collections.abc import Callable
 from typing import Any
 
@@ -8,16 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.training import threefry
-
-KINDS = ("bernoulli", "fixed_count")
-
-
-def check_kind(kind: str) -> None:
-    """Refuses an unknown kind of mask."""
-    if kind not in KINDS:
-        raise InputError(f"unknown mask {kind!r}: choose one of {', '.join(KINDS)}.")
 
 
 def _coordinate_words(key: jax.Array, template: Any) -> Any:
@@ -108,8 +101,43 @@ def fixed_count_mask(key: jax.Array, template: Any, keep: jax.Array) -> Any:
     )
 
 
-@functools.partial(jax.jit, static_argnums=0, inline=True)
-def draw_mask(kind: str, key: jax.Array, template: Any, keep: jax.Array) -> Any:
-    """Mask of the named kind; `keep` is the word of s (`packing.probability_word`)."""
-    draw = {"bernoulli": bernoulli_mask, "fixed_count": fixed_count_mask}[kind]
-    return draw(key, template, keep)
+def unit_mask(key: jax.Array, template: Any, keep: jax.Array) -> Any:
+    """Keeps whole output units with probability s = (keep + 1) / 2^32.
+
+    A unit is an entry of the last axis; parameters that lie side by side in one layer
+    (kernel and bias, say) and have last axes of one length share their units.
+    """
+    words = jax.random.key_data(key)
+    first_unit = unit_offsets(template)
+
+    def one_leaf(path: Any, leaf: jax.Array) -> jax.Array:
+        units = leaf.shape[-1:]
+        counter = threefry.coordinates(units, first_unit[_group(path, leaf)])
+        x0, x1 = threefry.hash_counter(words, counter)
+        kept = ((x0 ^ x1) <= keep).astype(jnp.float32)
+        return jnp.broadcast_to(
+            kept.reshape((1,) * (leaf.ndim - 1) + units), leaf.shape
+        )
+
+    return jax.tree_util.tree_map_with_path(one_leaf, template)
+
+
+def unit_offsets(template: Any) -> dict[Any, int]:
+    """Number of the first unit of every group of parameters that share units."""
+    offsets: dict[Any, int] = {}
+    total = 0
+    for path, leaf in jax.tree_util.tree_leaves_with_path(template):
+        group = _group(path, leaf)
+        if group not in offsets:
+            offsets[group] = total
+            total += leaf.shape[-1]
+    return offsets
+
+
+def count_units(template: Any) -> int:
+    """All units of a model."""
+    return sum(width for _, width in unit_offsets(template))
+
+
+def _group(path: Any, leaf: jax.Array) -> tuple[str, int]:
+    return jax.tree_util.keystr(path[:-1]), int(leaf.shape[-1])

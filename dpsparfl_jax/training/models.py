@@ -15,43 +15,19 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.types import Params
+from dpsparfl_jax.registry import MODELS
+from dpsparfl_jax.training import masks
+from dpsparfl_jax.types import ModelSize, Params
 
 ModelFactory = Callable[[int], nn.Module]
 
-_REGISTRY: dict[str, ModelFactory] = {}
-
-
-def register_model(name: str) -> Callable[[ModelFactory], ModelFactory]:
-    """Decorator that adds a factory `num_classes -> module` under a name."""
-
-    def add(factory: ModelFactory) -> ModelFactory:
-        if name in _REGISTRY:
-            raise InputError(f"a model named {name!r} is registered already.")
-        _REGISTRY[name] = factory
-        return factory
-
-    return add
-
-
-def model_names() -> tuple[str, ...]:
-    """Names that `make_model` knows."""
-    return tuple(_REGISTRY)
-
-
-def get_factory(name: str) -> ModelFactory:
-    """The factory registered under `name`."""
-    if name not in _REGISTRY:
-        raise InputError(
-            f"unknown model {name!r}: choose one of {', '.join(_REGISTRY)}."
-        )
-    return _REGISTRY[name]
+register_model = MODELS.register
 
 
 def make_model(name: str, num_classes: int = 10) -> nn.Module:
     """The model registered under `name`."""
-    return get_factory(name)(num_classes)
+    factory: ModelFactory = MODELS.get(name)
+    return factory(num_classes)
 
 
 def init_params(
@@ -62,12 +38,13 @@ def init_params(
     return jax.jit(model.init)(key, images)["params"]
 
 
-def count_parameters(name: str, num_classes: int, image_shape: tuple[int, ...]) -> int:
-    """Parameters of a registered model for images of this shape; makes none."""
+def measure(name: str, num_classes: int, image_shape: tuple[int, ...]) -> ModelSize:
+    """Size of a registered model for images of this shape; makes no parameters."""
     images = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
     model = make_model(name, num_classes)
     shapes = jax.eval_shape(model.init, jax.random.key(0), images)["params"]
-    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
+    count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
+    return ModelSize(count, masks.count_units(shapes))
 
 
 def max_pool_2x2(x: jax.Array) -> jax.Array:

@@ -1,16 +1,11 @@
-"""Norms of single records' gradients, and the clip norm chosen from them."""
+"""Norms of single records' gradients."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
-from numpy.typing import NDArray
 
-from dpsparfl_jax.config import RunConfig
-from dpsparfl_jax.privacy import clip_norm, start
 from dpsparfl_jax.training import clipping
 from dpsparfl_jax.training.local import (
     check_images,
@@ -58,32 +53,3 @@ def make_gradient_norms(
         return norms.reshape(-1)[:total]
 
     return jax.jit(gradient_norms)
-
-
-def choose_clip_norm(
-    settings: RunConfig,
-    norms_of: Callable[[ImageSet], jax.Array],
-    train: ImageSet,
-    test: ImageSet,
-    answering: Sequence[NDArray[Any]],
-) -> clip_norm.ClipNorm:
-    """The clip norm as `privacy.clip_calibration` says.
-
-    `norms_of` measures gradients of the initial model, which no record has touched;
-    `answering` lists the training images of each client that can take part.
-    """
-    way = settings.privacy.clip_calibration
-    if way == "none":
-        statement = "set by hand (training.clip_norm)"
-        return clip_norm.ClipNorm(settings.training.clip_norm, True, statement)
-    if way == "heldout":
-        return clip_norm.median_clip_norm(jax.device_get(norms_of(test)), public=True)
-    owned = np.concatenate(answering)
-    norms = jax.device_get(norms_of(ImageSet(train.images[owned], train.labels[owned])))
-    if way == "median":
-        return clip_norm.median_clip_norm(norms)
-    query = start.quantile_query(settings)
-    assert query is not None
-    ends = np.cumsum([len(client) for client in answering])[:-1]
-    chosen, _ = clip_norm.private_clip_norm(np.split(norms, ends), query, settings.seed)
-    return chosen

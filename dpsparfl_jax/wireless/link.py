@@ -25,20 +25,15 @@ def shannon_rate(
     return bandwidth_hz * np.log2(1.0 + snr)
 
 
-def payload_bits(
-    keep_rate: ArrayLike, num_parameters: int, radio: WirelessConfig
-) -> Array:
-    """Bits of an update that keeps `keep_rate` of its coordinates.
+def payload_terms(
+    num_parameters: int, mask_bits: int, radio: WirelessConfig
+) -> tuple[float, float]:
+    """An update that keeps a share s of its coordinates has `fixed + per_rate s` bits.
 
+    `mask_bits` tell which coordinates were kept (`Sparsifier.mask_bits`).
     Paper: section II, 32 s |g| + |g|.  Departs: BUILD_NOTES "payload".
     """
-    fixed, per_rate = payload_terms(num_parameters, radio)
-    return fixed + per_rate * np.asarray(keep_rate, np.float64)
-
-
-def payload_terms(num_parameters: int, radio: WirelessConfig) -> tuple[float, float]:
-    """The payload is `fixed + per_rate * keep_rate` bits."""
-    fixed = num_parameters if radio.payload == "mask" else SEED_BITS
+    fixed = mask_bits if radio.payload == "mask" else SEED_BITS
     return float(fixed), float(radio.value_bits * num_parameters)
 
 

@@ -20,13 +20,12 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsparfl_jax import theory
 from dpsparfl_jax.config import RunConfig
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.schedule import RoundPlan, Schedule
-from dpsparfl_jax.simulation import inputs
-from dpsparfl_jax.simulation.batch import Batch
-from dpsparfl_jax.simulation.inputs import Outline, RunInputs
+from dpsparfl_jax.planning import theory
+from dpsparfl_jax.planning.schedule import RoundPlan, Schedule
+from dpsparfl_jax.runner.batch import Batch
+from dpsparfl_jax.runner.run import Outline, Run, load_images
 from dpsparfl_jax.training import models
 from dpsparfl_jax.training.clipping import example_losses
 from dpsparfl_jax.training.local import normalise
@@ -83,8 +82,10 @@ def measure(
     would stand for a few classes only.)
     """
     # Test accuracies are of no use here.
-    rare = dataclasses.replace(settings.run, eval_every=10**9)
-    run = inputs.prepare(dataclasses.replace(settings, run=rare))
+    rare = dataclasses.replace(settings.length, eval_every=10**9)
+    seldom = dataclasses.replace(settings, length=rare)
+    run = Run("measured", seldom).outlined().planned()
+    run = run.with_images(load_images(settings))
     batch, meter = Batch([run]), Meter(run, images_per_client)
     return [
         meter.measure(number, params)._replace(clip_norm=batch.clip_norms[0].value)
@@ -98,7 +99,7 @@ def models_at(batch: Batch, rounds: Sequence[int]) -> Iterator[tuple[int, Params
     if not wanted or wanted[0] < 0 or wanted[-1] > length:
         raise InputError(f"choose rounds to measure from 0 to {length}, the run's end.")
     if wanted[0] == 0:
-        yield 0, batch.initial[0]
+        yield 0, batch.initial[0].params
     if wanted[-1] == 0:
         return
     begun = itertools.count(1)
@@ -107,23 +108,26 @@ def models_at(batch: Batch, rounds: Sequence[int]) -> Iterator[tuple[int, Params
     )
     for (output,) in outputs:
         if output.round_index + 1 in wanted:
-            yield output.round_index + 1, output.params
+            assert output.state is not None
+            yield output.round_index + 1, output.state.params
 
 
 class Meter:
     """Measures models of one run, and slopes between them in the order they come."""
 
-    def __init__(self, run: RunInputs, images_per_client: int | None = None) -> None:
+    def __init__(self, run: Run, images_per_client: int | None = None) -> None:
         """Chooses the images; compiles nothing yet."""
         if images_per_client is not None and images_per_client < 1:
             raise InputError("measure at least 1 image of a client.")
-        sizes = np.array([len(rows) for rows in run.clients.train])
+        sizes = np.array([len(rows) for rows in run.data.clients.train])
         # A client weighs what it owns, however little of it is measured.
         self._weights = sizes / np.sum(sizes)
-        self._train = run.loaded.sets.train
-        self._owned = [_spread(rows, images_per_client) for rows in run.clients.train]
+        self._train = run.data.images.sets.train
+        self._owned = [
+            _spread(rows, images_per_client) for rows in run.data.clients.train
+        ]
         self._chunk = min(_CHUNK, max(map(len, self._owned)))
-        classes = run.plan.outline.num_classes
+        classes = run.outline.num_classes
         model = models.make_model(run.settings.model.name, classes)
         self._gradient = make_gradient(model)
         self._before: tuple[Flat, Flat] | None = None
@@ -206,26 +210,26 @@ def bound_rows(
     it is known already.
     """
     _check(settings, measured)
-    known = inputs.outline(settings)
+    run = Run("bounded", settings).outlined()
     if schedule is None:
-        schedule = inputs.plan_run(settings, known).schedule
+        schedule = run.planned().schedule
     if measured[-1].round > schedule.num_rounds:
         raise InputError(f"the schedule has {schedule.num_rounds} rounds only.")
     steep = _with_constants(settings, measured)
     cuts = [_cut(schedule, one.round) for one in measured[1:]]
     # The bound is of rounds that move the model: nothing can be said before the first.
-    return [_row(steep, known, measured, cut) for cut in cuts if cut.sends.any()]
+    return [_row(steep, run.outline, measured, cut) for cut in cuts if cut.sends.any()]
 
 
 def _row(
-    steep: RunConfig, known: Outline, measured: Sequence[Measured], cut: Schedule
+    steep: RunConfig, outline: Outline, measured: Sequence[Measured], cut: Schedule
 ) -> BoundRow:
     steepest = float(np.max([one.largest_norm for one in measured]))
     terms = theory.convergence_terms(
         steep,
         cut,
-        known.sizes,
-        known.num_parameters,
+        outline.sizes,
+        outline.model.parameters,
         loss_gap=measured[0].loss,
         divergence=float(np.max([one.divergence for one in measured])),
         gradient_bound=steepest,
@@ -280,8 +284,9 @@ def _with_constants(settings: RunConfig, measured: Sequence[Measured]) -> RunCon
 def _cut(schedule: Schedule, count: int) -> Schedule:
     """The first rounds of a schedule."""
     queues = np.append(schedule.delay_queue, schedule.last_delay_queue)
-    rounds = {name: getattr(schedule, name)[:count] for name in RoundPlan._fields}
-    return schedule._replace(**rounds, last_delay_queue=queues[count])
+    columns = [field.name for field in dataclasses.fields(RoundPlan)]
+    rounds = {name: getattr(schedule, name)[:count] for name in columns}
+    return dataclasses.replace(schedule, **rounds, last_delay_queue=queues[count])
 
 
 def _spread(rows: NDArray[np.int64], count: int | None) -> NDArray[np.int64]:

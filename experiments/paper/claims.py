@@ -6,10 +6,10 @@ from functools import partial
 from typing import NamedTuple
 
 from dpsparfl_jax import records
-from experiments.paper import claim_parts as parts
-from experiments.paper import claim_tables, verdicts
-from experiments.paper.claim_tables import Tables
-from experiments.paper.verdicts import Part, Verdict, as_json, as_markdown
+
+from . import claim_data, claim_tests, verdicts
+from .claim_data import Tables
+from .verdicts import Part, Verdict, as_json, as_markdown
 
 __all__ = [
     "CLAIMS",
@@ -39,8 +39,8 @@ def evaluate(folder: str | pathlib.Path) -> list[Verdict]:
     Raises:
         InputError: The folder or one of its tables cannot be used.
     """
-    figures = tuple(dict.fromkeys(setting.figure for setting in parts.SETTINGS))
-    tables = claim_tables.read(pathlib.Path(folder), figures)
+    figures = tuple(dict.fromkeys(setting.figure for setting in claim_tests.SETTINGS))
+    tables = claim_data.read(pathlib.Path(folder), figures)
     return [judge(claim, tables) for claim in CLAIMS]
 
 
@@ -62,11 +62,11 @@ def _of_clipping(sweep: str, images: str) -> Claim:
         f"Adjusted clipping beats unadjusted at every keep rate, {images}",
         "Fig. 2",
         "last accuracy, adjusted minus unadjusted",
-        partial(parts.clipping, sweep),
+        partial(claim_tests.clipping, sweep),
     )
 
 
-def _of_accuracy(setting: parts.Setting) -> Claim:
+def _of_accuracy(setting: claim_tests.Setting) -> Claim:
     return Claim(
         f"policies_accuracy:{setting.key}",
         f"DP-SparFL is more accurate than each baseline, {setting.name}",
@@ -74,28 +74,28 @@ def _of_accuracy(setting: parts.Setting) -> Claim:
         "accuracy minus baseline's, after the last common evaluated round, at the "
         "largest common simulated time (linear between evaluations), and when each has "
         "come to its own end",
-        partial(parts.accuracy_of_policies, setting),
+        partial(claim_tests.accuracy_of_policies, setting),
     )
 
 
-def _of_delay(setting: parts.Setting) -> Claim:
+def _of_delay(setting: claim_tests.Setting) -> Claim:
     return Claim(
         f"policies_delay:{setting.key}",
         f"DP-SparFL has the lowest cumulative delay, {setting.name}",
         setting.delay_in_paper,
         "delay over the rounds that all four reach, relative to baseline's",
-        partial(parts.delay_of_policies, setting),
+        partial(claim_tests.delay_of_policies, setting),
     )
 
 
-def _of_late_delay(setting: parts.Setting) -> Claim:
+def _of_late_delay(setting: claim_tests.Setting) -> Claim:
     return Claim(
         f"delay_minimization:{setting.key}",
         f"Delay minimization starts quick and gets slow, {setting.name}",
         setting.delay_in_paper,
         "mean delay of its first tenth of rounds relative to that of others; of its "
         "last tenth relative to its first",
-        partial(parts.late_delay, setting),
+        partial(claim_tests.late_delay, setting),
     )
 
 
@@ -108,21 +108,21 @@ CLAIMS: tuple[Claim, ...] = (
         "Fig. 3 (a)",
         "last accuracy of the inner lambda that is best on average minus that of the "
         "better end of each seed",
-        parts.interior_optimum,
+        claim_tests.interior_optimum,
     ),
     Claim(
         "lambda_delay",
         "Delay grows with lambda",
         "Fig. 3 (b)",
         "slope of mean delay over log10 lambda",
-        parts.delay_over_lambda,
+        claim_tests.delay_over_lambda,
     ),
     Claim(
         "privacy_accuracy",
         "Accuracy grows with the privacy level",
         "Fig. 4 (a)",
         "last accuracy, wider minus narrower range of epsilon",
-        parts.accuracy_over_epsilon,
+        claim_tests.accuracy_over_epsilon,
     ),
     Claim(
         "privacy_delay",
@@ -130,32 +130,32 @@ CLAIMS: tuple[Claim, ...] = (
         "Fig. 4 (b)",
         "delay of the widest range relative to the narrowest, over the rounds that all "
         "reach; the whole delay is told, not judged",
-        parts.delay_over_epsilon,
+        claim_tests.delay_over_epsilon,
     ),
-    *map(_of_accuracy, parts.SETTINGS),
-    *map(_of_delay, parts.SETTINGS),
-    *map(_of_late_delay, parts.IID),
+    *map(_of_accuracy, claim_tests.SETTINGS),
+    *map(_of_delay, claim_tests.SETTINGS),
+    *map(_of_late_delay, claim_tests.IID),
     Claim(
         "epsilon",
         "Every client ends within its epsilon",
         "Section III-D",
         "least epsilon left over all clients, rounds and runs with noise (exact)",
-        parts.within_epsilon,
+        claim_tests.within_epsilon,
     ),
     Claim(
         "constraints:delay",
         "DP-SparFL's average delay meets its target",
         "Section V-B, C8",
-        f"mean delay relative to target, below +{parts.DELAY_TOLERANCE:g}%",
-        parts.delay_target,
+        f"mean delay relative to target, below +{claim_tests.DELAY_TOLERANCE:g}%",
+        claim_tests.delay_target,
     ),
     Claim(
         "constraints:participation",
         "Every client of DP-SparFL takes part as often as its share",
         "Section V-B, C7",
         "halfway to the end of budgets, share of rounds that the client furthest "
-        f"behind lacks, below {parts.SHARE_TOLERANCE:g}",
-        parts.share,
+        f"behind lacks, below {claim_tests.SHARE_TOLERANCE:g}",
+        claim_tests.share,
     ),
     Claim(
         "solver",
@@ -163,14 +163,14 @@ CLAIMS: tuple[Claim, ...] = (
         "no more delay",
         "ours",
         "mean keep rate, joint minus paper's; mean delay relative to paper's, below "
-        f"+{parts.DELAY_TOLERANCE:g}%",
-        parts.solver,
+        f"+{claim_tests.DELAY_TOLERANCE:g}%",
+        claim_tests.solver,
     ),
     Claim(
         "accountant",
         "PLD accounting affords more rounds than RDP for the same epsilon",
         "ours",
         "rounds until budgets end, PLD minus RDP",
-        parts.accountant,
+        claim_tests.accountant,
     ),
 )

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from dpsparfl_jax.config import RunConfig
-from experiments import grid, presets
+
+from .. import grid, presets
 
 Changes = Mapping[str, str]  # of settings, by section.field
 _NONE: Changes = types.MappingProxyType({})
@@ -33,7 +34,7 @@ SCALES = {
         (0,),
         (0, 1, 2),
         3,
-        {"run.eval_every": "1", "data.test_examples": "100"},
+        {"length.eval_every": "1", "data.test_examples": "100"},
         measured_every=1,
         measured_images=50,
     ),
@@ -41,7 +42,7 @@ SCALES = {
         (0, 1, 2),
         tuple(range(10)),
         100,
-        {"run.eval_every": "10"},
+        {"length.eval_every": "10"},
         measured_every=10,
         measured_images=None,
     ),
@@ -94,7 +95,7 @@ _NOT_PRIVATE = Series(
         "schedule.keep_rate": "1",
         "privacy.noise": "false",
         "training.clip_norm": "1e6",
-        "run.rounds": "50",
+        "length.rounds": "50",
     },
     once=True,
 )
@@ -151,7 +152,7 @@ SWEEPS: dict[str, Sweep] = {
     "policies_mnist": Sweep("paper_mnist", _POLICIES + _BOUNDS),
     "policies_cifar": Sweep("paper_cifar", _POLICIES),
     "policies_cifar_ours": Sweep(
-        "nearest_cifar", _POLICIES + _BOUNDS, quick={"run.rounds": "2"}
+        "nearest_cifar", _POLICIES + _BOUNDS, quick={"length.rounds": "2"}
     ),
     "noniid": Sweep("paper_fashion_noniid", _POLICIES + _BOUNDS),
     "imbalance": Sweep("paper_fashion_imbalanced", _POLICIES + _BOUNDS),
@@ -195,13 +196,13 @@ SWEEPS: dict[str, Sweep] = {
     "clip_mnist": Sweep(
         "paper_mnist",
         _clip_norms({"8": "10 20 40"}),
-        {"run.rounds": "10"},
+        {"length.rounds": "10"},
         seeds=_STUDY_SEEDS,
     ),
     "clip_cifar": Sweep(
         "paper_cifar",
         _clip_norms({"2": "5 10 20"}),
-        {"run.rounds": "10"},
+        {"length.rounds": "10"},
         seeds=_STUDY_SEEDS,
     ),
     "delay_target": _only_planned(
@@ -258,13 +259,13 @@ def runs_of(sweep: str, scale: str, base: Changes) -> list[SweepRun]:
 
 def _trained_run(preset: RunConfig, own: Changes, size: Scale) -> RunConfig:
     rounds = min(
-        size.rounds, int(own.get("run.rounds", preset.run.rounds)) or size.rounds
+        size.rounds, int(own.get("length.rounds", preset.length.rounds)) or size.rounds
     )
-    return grid.change(preset, {**own, **size.changes, "run.rounds": str(rounds)})
+    return grid.change(preset, {**own, **size.changes, "length.rounds": str(rounds)})
 
 
 def _planned_run(preset: RunConfig, own: Changes) -> RunConfig:
     """Until the budgets end; without noise they never do."""
     endless = own.get("privacy.noise") == "false"
-    rounds = own["run.rounds"] if endless else "0"
-    return grid.change(preset, {**own, "run.rounds": rounds})
+    rounds = own["length.rounds"] if endless else "0"
+    return grid.change(preset, {**own, "length.rounds": rounds})

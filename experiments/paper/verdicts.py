@@ -5,8 +5,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from experiments.paper import statistics
-from experiments.paper.statistics import Comparison
+from . import statistics
+from .statistics import Comparison
 
 NOTE = (
     "Effects are means over seeds of differences paired by seed, with 95% Student-t "

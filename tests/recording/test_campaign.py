@@ -13,7 +13,7 @@ from dpsparfl_jax.errors import InputError, StorageError
 from dpsparfl_jax.recording import campaign, points, recorder
 from dpsparfl_jax.recording.points import Point
 from dpsparfl_jax.scheduling import base
-from dpsparfl_jax.simulation import inputs
+from dpsparfl_jax.runner import inputs
 from tests import toy
 from tests.recording.runs import RUNS, Log, run, settings
 

@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 
 from dpsparfl_jax import records
-from dpsparfl_jax import schedule as schedule_lib
+from dpsparfl_jax.planning import schedule as schedule_lib
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.recording import checkpoint
-from dpsparfl_jax.simulation import inputs
+from dpsparfl_jax.runner import checkpoint
+from dpsparfl_jax.runner import inputs
 from tests.recording.runs import RUNS, run, settings, unfinished
 
 

@@ -90,7 +90,7 @@ def test_only_clients_that_answer_are_asked(world):
 
 
 def test_a_configuration_says_how_the_quantile_is_asked():
-    from dpsparfl_jax.privacy import start
+    from dpsparfl_jax.privacy import opening
 
     privacy = config.PrivacyConfig(clip_calibration="private", clip_rounds=7)
     settings = config.RunConfig(privacy=privacy)

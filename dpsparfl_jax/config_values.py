@@ -1,0 +1,96 @@
+"""Settings as plain values: written, read back, and compared by what they move."""
+
+import dataclasses
+import hashlib
+import json
+from typing import Any
+
+from dpsparfl_jax.config import SECTIONS, RunConfig
+from dpsparfl_jax.errors import InputError
+
+# Names of version 0.1, which flags and manifests may still have.
+RENAMED_SECTIONS = {"run": "length"}
+RENAMED_SETTINGS = {
+    "run.rounds": "length.rounds",
+    "run.eval_every": "length.eval_every",
+    "training.mask": "training.sparsifier",
+}
+
+
+def as_dict(settings: RunConfig) -> dict[str, Any]:
+    """All settings as plain values, for a JSON file."""
+    return dataclasses.asdict(settings)
+
+
+def from_dict(values: dict[str, Any]) -> RunConfig:
+    """The settings that `as_dict` gave; refuses unknown names and bad values.
+
+    What a manifest of an earlier version lacks has its default.
+    """
+    base = RunConfig()
+    try:
+        sections = {
+            name: type(getattr(base, name))(**content) if name in SECTIONS else content
+            for name, content in modern_names(values).items()
+        }
+        return RunConfig(**sections)
+    except (AttributeError, TypeError) as reason:
+        raise InputError(f"this is no configuration of ours ({reason}).") from None
+
+
+def modern_names(values: dict[str, Any]) -> dict[str, Any]:
+    """Settings as a dict, with names of earlier versions replaced."""
+    renamed: dict[str, Any] = {}
+    for section, content in values.items():
+        if not isinstance(content, dict):
+            renamed[section] = content
+            continue
+        for name, value in content.items():
+            old = f"{section}.{name}"
+            place, _, field = RENAMED_SETTINGS.get(old, old).partition(".")
+            renamed.setdefault(place, {})[field] = value
+        renamed.setdefault(RENAMED_SECTIONS.get(section, section), {})
+    return renamed
+
+
+def moving(settings: RunConfig, what: str) -> dict[str, Any]:
+    """The settings that move `what` ("results", "rounding"), by section and name."""
+    found: dict[str, Any] = {"seed": settings.seed} if what == "results" else {}
+    for section in SECTIONS:
+        values = getattr(settings, section)
+        found[section] = {
+            field.name: getattr(values, field.name)
+            for field in dataclasses.fields(values)
+            if field.metadata["moves"] == what
+        }
+    return found
+
+
+def static(settings: RunConfig) -> dict[str, Any]:
+    """The settings that compiled programs are built around, as `section.name`."""
+    return {
+        f"{section}.{field.name}": getattr(getattr(settings, section), field.name)
+        for section in SECTIONS
+        for field in dataclasses.fields(getattr(settings, section))
+        if field.metadata["static"]
+    }
+
+
+def digest(settings: RunConfig) -> str:
+    """A hash of everything that moves results: equal for runs that must be equal."""
+    text = json.dumps(moving(settings, "results"), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Settings that two configurations (as dicts) do not share, a phrase each."""
+    phrases = []
+    for section in sorted({*then, *now}):
+        old, new = then.get(section, {}), now.get(section, {})
+        if not isinstance(old, dict):
+            old, new = {"": old}, {"": new}
+        for name in sorted({*old, *new}):
+            if old.get(name) != new.get(name):
+                label = f"{section}.{name}" if name else section
+                phrases.append(f"{label} was {old.get(name)!r}, is {new.get(name)!r}")
+    return phrases

@@ -1,0 +1,131 @@
+"""The schedule of a run: the one value between planning and training."""
+
+import dataclasses
+import os
+import pathlib
+import zipfile
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsparfl_jax import storage
+from dpsparfl_jax.errors import InputError
+
+Array = NDArray[Any]
+IDLE = -1  # in `client`: nobody sends on this channel
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class RoundPlan:
+    """One round: arrays are [N], one slot a channel, unless they say otherwise."""
+
+    client: Array  # number, or IDLE
+    keep_rate: Array  # 0 where idle, as all below
+    power_w: Array
+    delay_s: Array  # downlink, training and upload of this client
+    training_s: Array
+    upload_s: Array
+    upload_j: Array
+    training_j: Array
+    bits: Array
+    round_delay_s: Any  # the slowest client's; 0 if nobody sends
+    fairness_queue: Array  # [U] before the decision
+    delay_queue: Any  # before the decision
+    value: Any  # drift plus penalty V
+    lower_bound: Any  # certified; -inf if the solver gives none
+    live: Array  # [U] bool, before the decision
+    epsilon_spent: Array  # [U] after the round
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Schedule(RoundPlan):
+    """All rounds of a run: the columns of `RoundPlan` with a leading axis [T].
+
+    Slots are channels: a client's channel is its column. What follows is known of the
+    run as a whole.
+    """
+
+    last_delay_queue: Array  # scalar: after the last round
+    affordable: Array  # [U] participations T-hat
+    budget: Array  # [U] epsilon asked
+    rate: Array  # [U] beta
+    reason: str  # why it ends
+
+    @property
+    def num_rounds(self) -> int:
+        """T."""
+        return len(self.client)
+
+    @property
+    def sends(self) -> Array:
+        """[T, N] whether the slot is used."""
+        return self.client != IDLE
+
+    @property
+    def participations(self) -> Array:
+        """[U] how often each client takes part."""
+        return np.bincount(self.client[self.sends], minlength=len(self.budget))
+
+    @property
+    def skipped(self) -> Array:
+        """Rounds in which nobody could send."""
+        return np.flatnonzero(~self.sends.any(axis=1))
+
+
+_SCALARS = ("round_delay_s", "delay_queue", "value", "lower_bound")  # one a round
+_PER_CLIENT = ("fairness_queue", "live", "epsilon_spent")
+
+
+def join(
+    rounds: Sequence[RoundPlan],
+    *,
+    num_channels: int,
+    last_delay_queue: float,
+    affordable: Array,
+    budget: Array,
+    rate: Array,
+    reason: str,
+) -> Schedule:
+    """The schedule of these rounds; columns are empty, but of their shape, if none."""
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(_SCALARS, (0,))
+    shapes |= dict.fromkeys(_PER_CLIENT, (0, len(budget)))
+    kinds = {"client": np.intp, "live": np.bool_}
+    columns = {
+        name: np.array([getattr(one, name) for one in rounds])
+        if rounds
+        else np.zeros(shapes.get(name, (0, num_channels)), kinds.get(name, np.float64))
+        for name in (field.name for field in dataclasses.fields(RoundPlan))
+    }
+    return Schedule(
+        **columns,
+        last_delay_queue=np.array(last_delay_queue),
+        affordable=affordable,
+        budget=budget,
+        rate=rate,
+        reason=reason,
+    )
+
+
+def save(schedule: Schedule, path: str | os.PathLike[str]) -> None:
+    """Writes a schedule as npz, whole or not at all."""
+    columns = dataclasses.asdict(schedule)
+    with storage.replacing(pathlib.Path(path)) as part, open(part, "wb") as file:
+        np.savez_compressed(file, **columns | {"reason": np.array(schedule.reason)})
+
+
+def load(path: str | os.PathLike[str]) -> Schedule:
+    """Reads a schedule; refuses a file that is not one."""
+    names = [field.name for field in dataclasses.fields(Schedule)]
+    try:
+        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
+            columns = {name: file[name] for name in names}
+    except FileNotFoundError:
+        raise InputError(f"there is no schedule {os.fspath(path)!r}.") from None
+    except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile) as reason:
+        raise InputError(
+            f"{os.fspath(path)!r} is no schedule, or a damaged one ({reason}): plan it "
+            "again."
+        ) from None
+    return Schedule(**columns | {"reason": str(columns["reason"])})

@@ -1,0 +1,138 @@
+"""What theory says of a run: convergence bound, best keep rate, delay and queues.
+
+The bound is the paper's Theorem 1 with its errors corrected (BUILD_NOTES "convergence
+bound"): for eta L tau <= (sqrt 7 - 1) / 3,
+    mean ||grad F||^2 <= 2 (F_0 - F*) / (eta tau T) + 3 e + 3 G^2 mean sum p_i (1 - s_i)
+                         + eta L Theta mean sum [ p_i^2 s_i^2 + 1.5 x p_i s_i^2 ]
+with x = eta L tau, e the divergence of clients' gradients, and s^2 Theta, Theta = D
+(sigma C / b)^2, the energy of one step's noise on D coordinates at keep rate s.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpsparfl_jax.config import RunConfig
+from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.planning.schedule import Schedule
+
+LARGEST_STEP = (np.sqrt(7) - 1) / 3  # of eta L tau, for the bound to hold
+
+
+class BoundTerms(NamedTuple):
+    """The terms of the convergence bound; their sum is the bound."""
+
+    start: float  # 2 (F_0 - F*) / (eta tau T)
+    divergence: float  # 3 e
+    sparsification: float  # 3 G^2 mean sum p (1 - s)
+    noise: float  # the DP noise
+    holds: bool  # whether the step size is small enough for the bound
+
+    @property
+    def total(self) -> float:
+        """The bound on the mean squared gradient norm."""
+        return self.start + self.divergence + self.sparsification + self.noise
+
+
+def noise_energy(settings: RunConfig, num_parameters: int) -> float:
+    """Theta: squared norm of one step's noise at keep rate 1, D (sigma C / b)^2."""
+    if not settings.privacy.noise:
+        return 0.0
+    training = settings.training
+    std = settings.privacy.noise_multiplier * training.clip_norm / training.batch_size
+    return num_parameters * std**2
+
+
+def best_keep_rate(settings: RunConfig, num_parameters: int, weight: float) -> float:
+    """Keep rate that balances sparsification against noise; may exceed 1.
+
+    Minimises 3 G^2 (1 - s) + eta L Theta (p + 1.5 x) s^2 over s.
+    """
+    training, schedule = settings.training, settings.schedule
+    theta = noise_energy(settings, num_parameters)
+    if theta == 0:
+        return np.inf
+    step = training.learning_rate * schedule.smoothness
+    x = step * training.local_steps
+    squared = (schedule.gradient_over_clip * training.clip_norm) ** 2
+    return 3 * squared / (2 * step * theta * (weight + 1.5 * x))
+
+
+def convergence_terms(
+    settings: RunConfig,
+    schedule: Schedule,
+    sizes: ArrayLike,
+    num_parameters: int,
+    *,
+    loss_gap: float,
+    divergence: float,
+    gradient_bound: float,
+) -> BoundTerms:
+    """The bound of a schedule; constants are measured or guessed by the caller."""
+    _require_rounds(schedule)
+    if not schedule.sends.any():
+        raise InputError("a schedule in which nobody sends has no convergence bound.")
+    training, step_l = settings.training, settings.schedule.smoothness
+    eta, tau = training.learning_rate, training.local_steps
+    x = eta * step_l * tau
+    used = schedule.sends.any(axis=1)
+    counts = np.where(schedule.sends, np.asarray(sizes)[schedule.client], 0)[used]
+    p = counts / np.sum(counts, axis=1, keepdims=True)
+    keep = schedule.keep_rate[used]
+    theta = noise_energy(settings, num_parameters)
+    noise = np.sum(p**2 * keep**2 + 1.5 * x * p * keep**2, axis=1) * theta
+    return BoundTerms(
+        2 * loss_gap / (eta * tau * len(p)),
+        3 * divergence,
+        3 * gradient_bound**2 * float(np.mean(np.sum(p * (1 - keep), axis=1))),
+        eta * step_l * float(np.mean(noise)),
+        bool(x <= LARGEST_STEP),
+    )
+
+
+class DelayLaw(NamedTuple):
+    """The delay queue bounds the mean delay of a finite run."""
+
+    mean_delay_s: float
+    bound_s: float  # d_avg + unit (Q_T - Q_0) / T
+
+
+def delay_law(settings: RunConfig, schedule: Schedule) -> DelayLaw:
+    """The law: equality holds if the queue never was cut at 0."""
+    _require_rounds(schedule)
+    target = settings.schedule.delay_target_s
+    unit = target if settings.schedule.delay_unit == "target" else 1.0
+    growth = float(schedule.last_delay_queue) - schedule.delay_queue[0]
+    mean = float(np.mean(schedule.round_delay_s))
+    return DelayLaw(mean, target + unit * growth / schedule.num_rounds)
+
+
+class QueueStatistics(NamedTuple):
+    """Are queues stable? Means over the run's second half against its first."""
+
+    delay_first_half: float
+    delay_second_half: float
+    fairness_first_half: float  # mean over clients of |Q|
+    fairness_second_half: float
+
+
+def queue_statistics(schedule: Schedule) -> QueueStatistics:
+    """Means of the queues over both halves of a run."""
+    _require_rounds(schedule, 2)
+    half = schedule.num_rounds // 2
+    fairness: NDArray[np.float64] = np.mean(np.abs(schedule.fairness_queue), axis=1)
+    return QueueStatistics(
+        float(np.mean(schedule.delay_queue[:half])),
+        float(np.mean(schedule.delay_queue[half:])),
+        float(np.mean(fairness[:half])),
+        float(np.mean(fairness[half:])),
+    )
+
+
+def _require_rounds(schedule: Schedule, least: int = 1) -> None:
+    if schedule.num_rounds < least:
+        raise InputError(
+            f"theory needs a schedule of at least {least} rounds, but this one has "
+            f"{schedule.num_rounds} ({schedule.reason})."
+        )

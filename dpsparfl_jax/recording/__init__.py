@@ -1,1 +1,0 @@
-"""Runs that are recorded while they train, checkpointed, and resumed."""

@@ -1,0 +1,111 @@
+"""Everything that goes by a name: one registry a kind, all of the same shape.
+
+    @POLICIES.register("mine")
+    class Mine: ...
+
+    POLICIES.get("mine")      the entry, or one sentence that lists the names there are
+    POLICIES.names()          all names, also those whose module is not loaded yet
+
+The table at the end says which module registers which built-in name. It lets settings
+be checked, and `--help` list every name, without loading JAX; a module is loaded when
+one of its entries is first asked for. What users register needs no line there.
+"""
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
+
+from dpsparfl_jax.errors import InputError
+
+Key = TypeVar("Key")
+Entry = TypeVar("Entry")
+
+
+class Registry(Generic[Key]):
+    """Entries of one kind by name (or, for layer rules, by type)."""
+
+    def __init__(self, kind: str, built_in: Mapping[Key, str] | None = None) -> None:
+        """`built_in` gives the module that registers a name when it is imported."""
+        self.kind = kind
+        self._built_in = dict(built_in or {})
+        self._entries: dict[Key, Any] = {}
+
+    def register(self, name: Key) -> Callable[[Entry], Entry]:
+        """Decorator that adds an entry under a name.
+
+        Args:
+            name: what users write in settings to choose the entry.
+
+        Returns:
+            A decorator that gives back what it was given.
+
+        Raises:
+            InputError: if the name is taken.
+        """
+
+        def add(entry: Entry) -> Entry:
+            module = getattr(entry, "__module__", None)
+            if name in self._entries or self._built_in.get(name, module) != module:
+                raise InputError(f"there is already a {self.kind} named {name!r}.")
+            self._entries[name] = entry
+            return entry
+
+        return add
+
+    def get(self, name: Key) -> Any:
+        """The entry of that name; refuses an unknown one and lists the others."""
+        self.check(name)
+        if name not in self._entries:
+            importlib.import_module(self._built_in[name])
+        return self._entries[name]
+
+    def check(self, name: Key) -> None:
+        """Refuses an unknown name; loads nothing."""
+        if name not in self._built_in and name not in self._entries:
+            listed = ", ".join(map(str, self.names()))
+            raise InputError(f"unknown {self.kind} {name!r}: choose one of {listed}.")
+
+    def names(self) -> tuple[Key, ...]:
+        """All names: the built-in ones first, then registered ones in their order."""
+        return tuple(dict.fromkeys((*self._built_in, *self._entries)))
+
+    def __iter__(self) -> Iterator[Key]:
+        """Names, as `names` gives them."""
+        return iter(self.names())
+
+
+def _all_in(module: str, names: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), f"dpsparfl_jax.{module}")
+
+
+POLICIES: Registry[str] = Registry(
+    "policy",
+    _all_in("scheduling.dp_sparfl", "dp_sparfl")
+    | _all_in("scheduling.baselines", "delay_min round_robin random"),
+)
+SOLVERS: Registry[str] = Registry(
+    "solver",
+    _all_in("scheduling.joint", "joint descent")
+    | _all_in("scheduling.alternating", "paper paper_strict paper_low"),
+)
+PARTITIONS: Registry[str] = Registry(
+    "partition", _all_in("data.partition", "iid dirichlet imbalanced file")
+)
+ACCOUNTANTS: Registry[str] = Registry(
+    "accountant", _all_in("privacy.rdp", "rdp") | _all_in("privacy.pld", "pld")
+)
+SPARSIFIERS: Registry[str] = Registry(
+    "sparsifier", _all_in("sparsifiers", "bernoulli fixed_count structured")
+)
+MODELS: Registry[str] = Registry(
+    "model", _all_in("training.models", "mnist_cnn cifar_cnn small_cnn logistic")
+)
+OPTIMIZERS: Registry[str] = Registry(
+    "optimizer", _all_in("training.optimizers", "plain sgd momentum adam")
+)
+
+
+def registered_names() -> dict[str, tuple[str, ...]]:
+    """All names by kind: what can be written in the settings that choose by name."""
+    kinds = POLICIES, SOLVERS, PARTITIONS, ACCOUNTANTS, SPARSIFIERS, MODELS, OPTIMIZERS
+    return {registry.kind: registry.names() for registry in kinds}

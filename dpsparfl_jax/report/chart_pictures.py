@@ -1,0 +1,110 @@
+"""PNG files of the main charts."""
+
+import math
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import PercentFormatter
+
+from dpsparfl_jax.report import plan_pictures
+from dpsparfl_jax.report.charts import CHARTS, FEW, GUIDE, Curve, Shown
+from dpsparfl_jax.storage import replacing, writing
+
+_ALONE = "accuracy_rounds accuracy_delay keep_rate epsilon participation energy"
+FIGURES: dict[str, tuple[str, ...]] = {key: (key,) for key in _ALONE.split()} | {
+    "delay": ("delay", "mean_delay"),
+    "queues": ("delay_queue", "fairness_queue"),
+}
+
+
+def write_figures(runs: Sequence[Shown], folder: pathlib.Path) -> None:
+    """Writes the main charts as PNG files, each whole or not at all."""
+    for name, keys in FIGURES.items():
+        _save(_figure(runs, keys), folder / f"{name}.png")
+    write_labels(runs, folder / "labels.png")
+
+
+def write_labels(runs: Sequence[Shown], path: pathlib.Path) -> None:
+    """Writes a picture of who owns which labels, of the first run that tells."""
+    for one in runs:
+        counts = one.clients.filter(regex=r"^label_\d+$")
+        if counts.size:
+            figure = plan_pictures.label_figure(counts.to_numpy())
+            figure.axes[0].set_title(_short(one.name), fontsize="medium")
+            _save(figure, path)
+            return
+
+
+def _save(figure: Figure, path: pathlib.Path) -> None:
+    with writing(path), replacing(path) as part:
+        figure.savefig(part, format="png", dpi=150)
+
+
+def _figure(runs: Sequence[Shown], keys: Sequence[str]) -> Figure:
+    """Charts side by side, with one legend: below for few runs, beside for many."""
+    beside = math.ceil(len(runs) / 18) if len(runs) > FEW else 0
+    size = (5.2 * len(keys) + 2.2 * beside, 3.8)
+    figure = Figure(figsize=size, layout="constrained")
+    row = figure.subplots(1, len(keys), squeeze=False)[0]
+    for axes, key in zip(row, keys, strict=True):
+        chart = CHARTS[key]
+        axes.set(xlabel=chart.x_label, ylabel=chart.y_label, axisbelow=True)
+        axes.grid(color="0.92", lw=0.6)
+        axes.spines[["top", "right"]].set_visible(False)
+        for curve in chart.curves(runs):
+            if curve.kind != "band" or not beside:
+                _draw(axes, curve, 1.0 if beside else 1.5)
+        if chart.from_zero:
+            axes.set_ylim(bottom=0)
+        if chart.percent:
+            axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    handles = [_key(one, keys[0] in ("epsilon", "participation")) for one in runs]
+    names = [_short(one.name) for one in runs]
+    place: Any = "outside right upper" if beside else "outside lower center"
+    columns = beside or min(3, len(runs))
+    style = {"frameon": False, "fontsize": "small", "handlelength": 3.2}
+    figure.legend(handles, names, loc=place, ncols=columns, **style)
+    return figure
+
+
+def _key(one: Shown, dots: bool) -> Line2D:
+    if dots:
+        return Line2D([], [], color=one.colour, ls="", marker=one.marker[1], ms=5)
+    return Line2D([], [], color=one.colour, ls=_dashed(one))
+
+
+def _short(name: str) -> str:
+    """A name that fits into a legend and that matplotlib takes as it is."""
+    cut = name if len(name) <= 32 else f"{name[:15]}…{name[-16:]}"
+    return cut.replace("$", r"\$") if not cut.startswith("_") else f" {cut}"
+
+
+def _dashed(one: Shown) -> Any:
+    return (0, one.dashes) if one.dashes else "-"
+
+
+def _draw(axes: Axes, curve: Curve, width: float) -> None:
+    one = curve.look
+    style: dict[str, Any] = {"color": one.colour if one else GUIDE}
+    if curve.kind == "band":
+        axes.fill(curve.x, curve.y, alpha=0.13, lw=0, **style)
+        return
+    style |= {
+        "line": {"lw": width, "ls": _dashed(one) if one else "-"},
+        "thin": {"lw": 0.8, "ls": ":"},
+        "guide": {"lw": 1.0, "ls": "--", "zorder": 1.5},
+        "dots": {"ls": "", "ms": 2.5 + width, "mew": 0, "alpha": 0.85},
+        "marks": {"ls": "", "marker": "_", "ms": 9, "mew": 1.3},
+    }[curve.kind]
+    if one and curve.kind == "dots":
+        style["marker"] = one.marker[1]
+    if len(curve.x) < 15 and curve.kind == "line":
+        style |= {"marker": "o", "ms": 3}
+    axes.plot(curve.x, curve.y, **style)
+    if curve.kind == "guide":
+        words: dict[str, Any] = {"ha": "right", "va": "bottom", "fontsize": "x-small"}
+        axes.text(curve.x[-1], curve.y[-1], curve.name, color=GUIDE, **words)

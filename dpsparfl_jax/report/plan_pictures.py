@@ -1,0 +1,129 @@
+"""Figures, as functions of numbers; they open no window and keep no state."""
+
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.planning.schedule import Schedule
+from dpsparfl_jax.units import ratio_to_db
+from dpsparfl_jax.wireless.world import World
+
+FORMATS = ("pdf", "png", "svg")
+
+
+def check_format(path: str) -> None:
+    """Refuses a figure file of a format that we do not draw."""
+    if pathlib.Path(path).suffix.lower().removeprefix(".") not in FORMATS:
+        raise InputError(
+            f"a figure's file ending is one of {', '.join(FORMATS)}, unlike {path!r}."
+        )
+
+
+def epsilon_figure(
+    curves: Mapping[str, NDArray[np.float64]],
+    budgets: Sequence[float],
+    delta: float,
+    title: str,
+) -> Figure:
+    """Epsilon over participations, a line an accountant, a dotted line a budget."""
+    figure = Figure(figsize=(5.5, 3.8), layout="constrained")
+    axes = figure.add_subplot(
+        xlabel="participations", ylabel=f"epsilon at delta = {delta:g}"
+    )
+    axes.set_title(title, fontsize="medium")
+    top = max(budgets) * 1.15
+    longest = 1
+    for name, curve in curves.items():
+        shown = curve[: int(np.searchsorted(curve, top, side="right")) + 1]
+        longest = max(longest, len(shown) - 1)
+        marker = "o" if len(shown) < 15 else ""
+        axes.plot(np.arange(len(shown)), shown, marker=marker, ms=3, label=name.upper())
+    for budget in budgets:
+        axes.axhline(budget, color="0.6", lw=0.8, ls=":")
+    axes.set_xlim(0, longest)
+    axes.set_ylim(0, top)
+    axes.legend(frameon=False, loc="lower right")
+    return figure
+
+
+def schedule_figure(schedules: Mapping[str, Schedule], delay_target_s: float) -> Figure:
+    """Delay, kept fraction, queue and participation of schedules, side by side."""
+    figure = Figure(figsize=(10, 6.5), layout="constrained")
+    axes = figure.subplots(2, 2)
+    for name, schedule in schedules.items():
+        rounds = np.arange(1, schedule.num_rounds + 1)
+        used = np.maximum(schedule.sends.sum(axis=1), 1)
+        kept = schedule.keep_rate.sum(axis=1) / used
+        mean_delay = np.cumsum(schedule.round_delay_s) / rounds
+        axes[0, 0].plot(rounds, mean_delay, label=name)
+        axes[0, 1].plot(rounds, np.cumsum(kept) / rounds, label=name)
+        axes[1, 0].plot(rounds, schedule.sends.sum(axis=1), label=name)
+        share = schedule.participations / max(schedule.num_rounds, 1)
+        axes[1, 1].plot(schedule.rate, share, ".", label=name)
+    axes[0, 0].axhline(delay_target_s, color="0.5", ls=":", lw=1)
+    axes[0, 0].set(xlabel="round", ylabel="mean delay so far (s)")
+    axes[0, 1].set(xlabel="round", ylabel="mean keep rate so far", ylim=(0, 1.05))
+    axes[1, 0].set(xlabel="round", ylabel="channels in use")
+    top = max([float(np.max(one.rate, initial=0.1)) for one in schedules.values()])
+    axes[1, 1].plot([0, top], [0, top], color="0.5", ls=":", lw=1)
+    axes[1, 1].set(
+        xlabel="participation rate beta", ylabel="share of rounds taken part"
+    )
+    axes[1, 0].yaxis.set_major_locator(MaxNLocator(integer=True))
+    names = axes[0, 0].get_legend_handles_labels()
+    figure.legend(*names, loc="outside lower center", ncols=4, frameon=False)
+    return figure
+
+
+def world_figure(world: World) -> Figure:
+    """Where clients and channels are, and how well they hear each other."""
+    figure = Figure(figsize=(9.5, 4), layout="constrained")
+    place, gains = figure.subplots(1, 2)
+    place.plot(*world.clients_m.T, "o", label="clients")
+    place.plot(*world.channels_m.T, "^", label="channels")
+    place.plot(*world.centre_m, "s", label="access point")
+    for number, (x, y) in enumerate(world.clients_m):
+        place.annotate(str(number), (x, y), fontsize="x-small")
+    place.set(xlabel="x (m)", ylabel="y (m)", aspect="equal")
+    place.legend(frameon=False, fontsize="small", loc="upper right")
+    picture = gains.imshow(ratio_to_db(world.uplink_gain), aspect="auto")
+    gains.set(xlabel="channel", ylabel="client")
+    gains.yaxis.set_major_locator(MaxNLocator(integer=True))
+    figure.colorbar(picture, ax=gains, label="mean gain (dB)")
+    return figure
+
+
+def label_figure(counts: NDArray[np.int64]) -> Figure:
+    """How many images of each class each client owns, from counts [U, classes].
+
+    One bar a client, with a colour for each class.
+    """
+    clients, classes = counts.shape
+    height = min(2.0 + 0.16 * clients, 14.0)
+    figure = Figure(figsize=(7, height), layout="constrained")
+    axes = figure.add_subplot(
+        xlabel="images", ylabel="client", ylim=(clients - 0.5, -0.5)
+    )
+    colours = colormaps["tab10" if classes <= 10 else "turbo"]
+    ends = np.cumsum(counts, axis=1)
+    for label in range(classes):
+        shade = label if classes <= 10 else label / (classes - 1)
+        axes.barh(
+            np.arange(clients),
+            counts[:, label],
+            left=ends[:, label] - counts[:, label],
+            height=0.85,
+            color=colours(shade),
+            label=str(label),
+        )
+    axes.set_xlim(0, max(int(ends[:, -1].max()), 1))
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=20, integer=True))
+    if classes <= 20:
+        figure.legend(title="class", loc="outside right upper", frameon=False)
+    return figure

@@ -1,0 +1,204 @@
+"""Recorded runs as one page that needs no network, as PNG figures and as two tables.
+
+Everything is a function of the record files alone; nothing here trains.
+"""
+
+import html
+import io
+import itertools
+import json
+import pathlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pandas as pd
+
+from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.records import RecordedRun, rows
+from dpsparfl_jax.records.rows import Row
+from dpsparfl_jax.report import chart_pictures, charts
+from dpsparfl_jax.report import page as page_lib
+from dpsparfl_jax.report.charts import Shown
+from dpsparfl_jax.storage import write_whole, writing
+
+PAGE = "report.html"
+_FIELDS = (
+    "round accuracy cumulative_delay_s cumulative_energy_j cumulative_bits epsilon_max "
+    "epsilon_mean diverged"
+).split()
+_COLUMNS = {  # of the table of runs: heading and form
+    "rounds": ("rounds", "{:.0f}"),
+    "accuracy": ("accuracy", "{:.2%}"),
+    "best_accuracy": ("best accuracy", "{:.2%}"),
+    "delay_s": ("delay (s)", "{:,.0f}"),
+    "energy_j": ("energy (J)", "{:,.4g}"),
+    "epsilon_max": ("epsilon, max", "{:.3f}"),
+    "epsilon_mean": ("epsilon, mean", "{:.3f}"),
+    "fairness": ("fairness", "{:.3f}"),
+    "diverged": ("diverged", "{:.0f}"),
+}
+
+
+def write_report(
+    runs: Sequence[RecordedRun], folder: pathlib.Path, title: str = "Recorded runs"
+) -> pathlib.Path:
+    """Writes report.html, PNG figures, runs.csv and rounds.csv; returns the page."""
+    if not runs:
+        raise InputError("a report needs at least one recorded run.")
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    shown = [charts.show(number, run) for number, run in enumerate(runs)]
+    write_whole(folder / "runs.csv", runs_csv(runs))
+    write_whole(folder / "rounds.csv", rounds_csv(runs))
+    chart_pictures.write_figures(shown, folder)
+    head = _runs_section(runs, shown) + _settings_section(runs, shown)
+    write_whole(folder / PAGE, page_lib.page(title, head, shown))
+    return folder / PAGE
+
+
+def is_private(run: RecordedRun) -> bool:
+    """Whether the run adds noise."""
+    return bool(run.manifest["config"].get("privacy", {}).get("noise", True))
+
+
+def summary(run: RecordedRun) -> Row:
+    """What `rows.summarise` says; None is what a run cannot tell yet."""
+    if run.rounds.empty:
+        return {**dict.fromkeys(_COLUMNS), "rounds": 0}
+    table = run.rounds.reindex(columns=_FIELDS).astype(float)
+    rounds = [
+        {name: rows.finite(value) for name, value in zip(_FIELDS, row, strict=True)}
+        for row in table.itertuples(index=False)
+    ]
+    clients = run.clients.to_dict("records")
+    told = rows.summarise(rounds, clients)
+    return told | {name: int(told[name]) for name in ("rounds", "diverged")}
+
+
+def settings_of(run: RecordedRun) -> dict[str, Any]:
+    """All settings as `section.name`; of folders elsewhere, the last name only."""
+    flat: dict[str, Any] = {}
+    for section, content in run.manifest["config"].items():
+        inside = content.items() if isinstance(content, dict) else [("", content)]
+        for name, value in inside:
+            if isinstance(value, str) and value.startswith(("/", "~")):
+                value = f"…/{pathlib.PurePath(value).name}"
+            flat[f"{section}.{name}".rstrip(".")] = value
+    return flat
+
+
+def differing(settings: Sequence[dict[str, Any]]) -> list[str]:
+    """Names of the settings that not all runs share."""
+    names = dict.fromkeys(itertools.chain.from_iterable(settings))
+    return [n for n in names if len({repr(s.get(n)) for s in settings}) > 1]
+
+
+def runs_csv(runs: Sequence[RecordedRun]) -> str:
+    """One row a run: its summary, and the settings in which runs differ."""
+    settings = [settings_of(run) for run in runs]
+    names = differing(settings)
+    table = [
+        {"run": run.name, "done": run.done, "private": is_private(run), **summary(run)}
+        | {name: own.get(name) for name in names}
+        for run, own in zip(runs, settings, strict=True)
+    ]
+    return pd.DataFrame(table, dtype=object).to_csv(index=False, lineterminator="\n")
+
+
+def rounds_csv(runs: Sequence[RecordedRun]) -> str:
+    """All rounds of all runs; lists are JSON."""
+    columns = list(dict.fromkeys(name for run in runs for name in run.rounds))
+    text = io.StringIO()
+    for number, run in enumerate(runs):
+        table = run.rounds.reindex(columns=columns)
+        for name in columns:
+            if any(isinstance(value, list) for value in table[name].head(1)):
+                table[name] = table[name].map(json.dumps)
+        table.insert(0, "run", run.name)
+        table.to_csv(text, index=False, header=number == 0, lineterminator="\n")
+    return text.getvalue()
+
+
+def _table(lines: Iterable[dict[str, str]]) -> str:
+    """A table of cells that are HTML already."""
+    with pd.option_context("display.max_colwidth", None):
+        table = pd.DataFrame(lines).to_html(index=False, escape=False, border=0)
+    return f'<div class="wide">{table}</div>\n'
+
+
+def _line(run: RecordedRun, one: Shown) -> dict[str, str]:
+    """A run's line of the table."""
+    whole = run.manifest.get("planned_rounds")
+    of = f", {whole} planned" if whole else ""
+    tag = "" if run.done else f' <span class="tag">unfinished{of}</span>'
+    cells, told = {"run": page_lib.swatch(one) + tag}, summary(run)
+    for name, (head, form) in _COLUMNS.items():
+        cells[head] = "-" if told[name] is None else form.format(told[name])
+        if name.startswith("epsilon") and not is_private(run):
+            cells[head] = "not private"
+    return cells
+
+
+def _privacy(runs: Sequence[RecordedRun]) -> str:
+    """What epsilon means here, for which runs."""
+    kinds: dict[str, list[str]] = {}
+    for run in runs:
+        own = run.manifest["config"].get("privacy", {})
+        kind = f"delta = {own.get('delta')}, {own.get('accountant')} accountant"
+        if own.get("clip_calibration") == "median":
+            kind += (
+                "; the clip norm is a median of raw gradients that epsilon leaves out"
+            )
+        kind = kind if is_private(run) else "not private: no noise is added"
+        kinds.setdefault(kind, []).append(run.name)
+    items = "".join(
+        f"<li>{html.escape(kind)} <small>({html.escape(names)})</small></li>"
+        for kind, found in kinds.items()
+        for names in [_names(found, len(runs))]
+    )
+    return (
+        "<p>Every epsilon is per client and per record, against an honest-but-curious "
+        "server: neighbouring data sets differ in one record of one client replaced by "
+        f"a null record.</p><ul>{items}</ul>\n"
+    )
+
+
+def _names(found: Sequence[str], count: int) -> str:
+    if len(found) == count:
+        return "all runs"
+    many = len(found) > charts.FEW
+    return f"{len(found)} runs" if many else ", ".join(found)
+
+
+def _runs_section(runs: Sequence[RecordedRun], shown: Sequence[Shown]) -> str:
+    """The table of runs, and what its columns mean."""
+    table = _table(_line(run, one) for run, one in zip(runs, shown, strict=True))
+    return (
+        f"<h2>Runs</h2>\n{table}<p><small>Accuracy is on test images, at the last "
+        "evaluation; delay and energy are of all rounds; fairness is Jain's index of "
+        "participations over rates (1 is best); diverged counts updates that were "
+        f"dropped. Click a heading to sort.</small></p>\n{_privacy(runs)}"
+    )
+
+
+def _settings_section(runs: Sequence[RecordedRun], shown: Sequence[Shown]) -> str:
+    """Settings in which runs differ, and all others folded away."""
+    settings = [settings_of(run) for run in runs]
+    names = differing(settings)
+    apart = [
+        {"run": page_lib.swatch(one), **{name: _text(own, name) for name in names}}
+        for one, own in zip(shown, settings, strict=True)
+    ]
+    shared = [
+        {"setting": html.escape(name), "value": _text(settings[0], name)}
+        for name in settings[0]
+        if name not in names
+    ]
+    what = "<h2>Settings that differ</h2>\n" + _table(apart) if names else ""
+    rest = f"{len(shared)} settings" + (" that all runs share" if len(runs) > 1 else "")
+    fold = f"<details><summary>{rest}</summary>\n{_table(shared)}</details>\n"
+    return what + fold
+
+
+def _text(settings: dict[str, Any], name: str) -> str:
+    return html.escape(str(settings.get(name, "-")))

@@ -1,0 +1,292 @@
+"""Schedules and data in, trained runs out: a batch of runs in one program.
+
+The only room that holds both hands: schedules go to the device ahead of time, metrics
+come back late, and nothing waits in between. Every number that differs between the runs
+of a batch is data; a run that ends earlier idles, at no cost where tasks go one by one.
+"""
+
+import collections
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsparfl_jax.data import packing
+from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.privacy.clip_norm import ClipNorm
+from dpsparfl_jax.runner import programs, tasks
+from dpsparfl_jax.runner.clip_norm import choose_clip_norm
+from dpsparfl_jax.runner.run import Run
+from dpsparfl_jax.sparsifiers import make_sparsifier
+from dpsparfl_jax.training import cohort, keys
+from dpsparfl_jax.training.diagnostics import Diagnostics
+from dpsparfl_jax.types import (
+    Array,
+    ClientTables,
+    EvalRows,
+    Evaluation,
+    ImageSet,
+    RoundOutput,
+    RunConstants,
+    ServerState,
+    Tasks,
+)
+
+_IN_FLIGHT = 2  # rounds that are dispatched before the results of one are awaited
+
+Clock = Callable[[], float]
+
+
+class _Progress(NamedTuple):
+    """Where a batch is: everything here is on the device but `starts`."""
+
+    starts: NDArray[np.int64]  # [R] round from which each run goes on
+    state: ServerState  # leaves [R, ...]
+    train: ImageSet
+    test: ImageSet
+    tables: ClientTables
+    constants: RunConstants
+    eval_rows: Array
+
+
+class _Inflight(NamedTuple):
+    """A dispatched round: numbers that are still on the device."""
+
+    rounds: NDArray[np.int64]  # [R] round of each run, also of those that have ended
+    running: NDArray[np.intp]  # numbers of the runs that trained
+    ends: NDArray[np.intp]  # those for which it was the last round
+    evaluated: NDArray[np.bool_]  # [R]
+    diagnostics: Diagnostics
+    evaluation: Evaluation | None
+    snapshots: dict[int, ServerState]
+    host_s: float | None
+
+
+class _Watch:
+    """Seconds between looks, or nothing at all without a clock."""
+
+    def __init__(self, clock: Clock | None) -> None:
+        self._clock = clock
+        self._last = clock() if clock else 0.0
+
+    def now(self) -> float:
+        return self._clock() if self._clock else 0.0
+
+    def since(self, began: float) -> float | None:
+        return self._clock() - began if self._clock else None
+
+    def lap(self) -> float | None:
+        """Since the last lap."""
+        if self._clock is None:
+            return None
+        before, self._last = self._last, self._clock()
+        return self._last - before
+
+
+class Batch:
+    """Runs that share a program; `train` yields their rounds as they come back."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        """Compiles nothing yet; chooses clip norms and lays out all tasks."""
+        first = runs[0]
+        self.runs = runs
+        self.program = programs.get_program(
+            programs.program_key(first.settings, first.outline)
+        )
+        sets = first.data.images.sets
+        self.tables = packing.pack_clients(
+            [run.data.clients.train for run in runs], len(sets.train.labels)
+        )
+        self.initial = [
+            programs.initial_state(self.program, run.settings.seed) for run in runs
+        ]
+        self.clip_norms = [self._clip_norm(number) for number in range(len(runs))]
+        self.tasks = [
+            lay_out(run, number, self.tables, clip.value)
+            for number, (run, clip) in enumerate(
+                zip(runs, self.clip_norms, strict=True)
+            )
+        ]
+        self.lengths = np.array([run.schedule.num_rounds for run in runs])
+        self.eval_rows = np.stack(
+            [np.concatenate(run.data.clients.test) for run in runs]
+        ).astype(np.int32)
+        self.eval_every = np.array([run.settings.length.eval_every for run in runs])
+        channels = [run.settings.wireless.num_channels for run in runs]
+        self.first_slot = np.concatenate([[0], np.cumsum(channels)])
+
+    def _clip_norm(self, number: int) -> ClipNorm:
+        run = self.runs[number]
+        able = np.flatnonzero(run.plan.ledger.live)
+        sets = run.data.images.sets
+        return choose_clip_norm(
+            run.settings,
+            lambda images: self.program.norms(self.initial[number].params, images),
+            sets.train,
+            sets.test,
+            [run.data.clients.train[client] for client in able],
+        )
+
+    def train(
+        self,
+        states: Sequence[ServerState] | None = None,
+        first_rounds: Sequence[int] | None = None,
+        *,
+        snapshot_every: int = 0,
+        stop: Callable[[], bool] = lambda: False,
+        clock: Clock | None = None,
+    ) -> Iterator[list[RoundOutput]]:
+        """Trains all runs to their ends; an item holds one round of every live run.
+
+        `states` and `first_rounds` continue runs from where they were. Snapshots of the
+        server's state come after every `snapshot_every` rounds (0: none), after a run's
+        last round, and when `stop` says so, which ends the iteration early.
+        """
+        progress = self._place(
+            states or self.initial, first_rounds or [0] * len(self.runs)
+        )
+        waiting: collections.deque[_Inflight] = collections.deque()
+        watch = _Watch(clock)
+        for step in range(int(np.max(self.lengths - progress.starts, initial=0))):
+            due = bool(snapshot_every) and (step + 1) % snapshot_every == 0
+            halted = stop()
+            progress, sent = self._dispatch(progress, step, due or halted, watch)
+            waiting.append(sent)
+            if halted:
+                break
+            while len(waiting) > _IN_FLIGHT:
+                yield self._fetch(waiting.popleft(), watch)
+        while waiting:
+            yield self._fetch(waiting.popleft(), watch)
+
+    def _put(self, tree: Any) -> Any:
+        return cohort.replicate(tree, self.program.mesh)
+
+    def _place(self, states: Sequence[ServerState], starts: Sequence[int]) -> _Progress:
+        """Moves everything to the devices."""
+        sets = self.runs[0].data.images.sets
+        constants = RunConstants(
+            keys.root_key_words([run.settings.seed for run in self.runs]),
+            np.array(
+                [run.settings.server.learning_rate for run in self.runs], np.float32
+            ),
+        )
+        stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *states)
+        return _Progress(
+            np.array(starts, np.int64),
+            *self._put(
+                (
+                    stacked,
+                    sets.train,
+                    sets.test,
+                    self.tables,
+                    constants,
+                    self.eval_rows,
+                )
+            ),
+        )
+
+    def _dispatch(
+        self, progress: _Progress, step: int, snapshot: bool, watch: _Watch
+    ) -> tuple[_Progress, _Inflight]:
+        """Sends one round of every run that is not at its end; waits for nothing."""
+        began = watch.now()
+        rounds = progress.starts + step
+        running = np.flatnonzero(rounds < self.lengths)
+        ends = running[rounds[running] + 1 == self.lengths[running]]
+        state, diagnostics = self.program.step(
+            progress.state,
+            progress.train,
+            progress.tables,
+            progress.constants,
+            self._put(self._tasks_at(rounds)),
+        )
+        evaluated = np.zeros(len(self.runs), bool)
+        evaluated[running] = (rounds[running] + 1) % self.eval_every[running] == 0
+        evaluated[ends] = True
+        evaluation = None
+        if evaluated.any():
+            chosen = EvalRows(progress.eval_rows, self._put(evaluated))
+            evaluation = self.program.evaluate(state.params, progress.test, chosen)
+        snapshots = {
+            int(run): self.program.take(state, self._put(np.int32(run)))
+            for run in (running if snapshot else ends)
+        }
+        sent = _Inflight(
+            rounds,
+            running,
+            ends,
+            evaluated,
+            diagnostics,
+            evaluation,
+            snapshots,
+            watch.since(began),
+        )
+        return progress._replace(state=state), sent
+
+    def _tasks_at(self, rounds: NDArray[np.int64]) -> Tasks:
+        """Rows of all runs for one round each; idle where a run has ended."""
+        slots = []
+        for tasks_of_run, number, length in zip(
+            self.tasks, rounds, self.lengths, strict=True
+        ):
+            at = min(number, length - 1)
+            row = Tasks(*(column[at] for column in tasks_of_run))
+            slots.append(row._replace(active=row.active & (number < length)))
+        return Tasks(*(np.concatenate(columns) for columns in zip(*slots, strict=True)))
+
+    def _fetch(self, sent: _Inflight, watch: _Watch) -> list[RoundOutput]:
+        """Waits for a round and brings it to the host."""
+        diagnostics = jax.device_get(sent.diagnostics)
+        snapshots = jax.device_get(sent.snapshots)
+        evaluation = jax.device_get(sent.evaluation)
+        device_s = watch.lap()
+        share = max(1, len(sent.running))
+        outputs = []
+        for run in map(int, sent.running):
+            slots = slice(self.first_slot[run], self.first_slot[run + 1])
+            evaluated = bool(sent.evaluated[run])
+            outputs.append(
+                RoundOutput(
+                    run,
+                    int(sent.rounds[run]),
+                    Diagnostics(*(column[slots] for column in diagnostics)),
+                    float(evaluation.accuracy[run]) if evaluated else None,
+                    float(evaluation.loss[run]) if evaluated else None,
+                    evaluation.right[run] if run in sent.ends else None,
+                    snapshots.get(run),
+                    None if sent.host_s is None else sent.host_s / share,
+                    None if device_s is None else device_s / share,
+                )
+            )
+        return outputs
+
+
+def lay_out(run: Run, number: int, tables: ClientTables, clip_norm: float) -> Tasks:
+    """All tasks of a run, columns [T, N]; idle slots hold harmless numbers."""
+    schedule, settings = run.schedule, run.settings
+    sends = schedule.sends
+    shape = sends.shape
+    if not sends.size:
+        raise InputError(f"nothing is planned: {schedule.reason}.")
+    rounds = np.broadcast_to(np.arange(shape[0])[:, None], shape)
+    privacy, training = settings.privacy, settings.training
+    columns = tasks.make_tasks(
+        tables,
+        run=number,
+        client=np.where(sends, schedule.client, 0).reshape(-1),
+        round_index=rounds.reshape(-1),
+        active=sends.reshape(-1),
+        keep_rate=np.where(sends, schedule.keep_rate, 1.0).reshape(-1),
+        clip_norm=clip_norm,
+        noise_multiplier=privacy.noise_multiplier if privacy.noise else None,
+        learning_rate=training.learning_rate,
+        batch_size=training.batch_size,
+        capacity=run.outline.capacity,
+        overflow_probability=privacy.overflow_probability,
+        clipping=training.clipping,
+        sparsifier=make_sparsifier(training.sparsifier),
+    )
+    return Tasks(*(column.reshape(shape) for column in columns))

@@ -1,0 +1,203 @@
+"""The server's state on disk, by Orbax: whole or not at all, and checked when read.
+
+Beside every checkpoint lies a checksum of its files. It is compared before Orbax opens
+them: reading damaged arrays fails in threads of its storage, some of them too late for
+anybody to hear.
+
+The server's state and the number of rounds behind it are all the state a run has:
+schedules are planned ahead, and random numbers are named by round and client.
+"""
+
+import hashlib
+import logging
+import pathlib
+import sys
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+from dpsparfl_jax.errors import InputError, StorageError
+from dpsparfl_jax.storage import write_whole
+from dpsparfl_jax.types import Params, ServerState
+
+FOLDER = "checkpoints"
+_KEPT = 2  # the newest, and one to fall back to
+_PARAMS, _OPTIMIZER, _FACTS = "params", "optimizer", "facts"
+_CHECKSUM = ".sha256"  # ending of the file beside a checkpoint
+
+
+class Restored(NamedTuple):
+    """A checkpoint that was found good."""
+
+    rounds: int  # that are behind it; 0: from the start
+    params: Params | None
+    optimizer: list[Any]  # leaves of the state of the server's optimizer
+    complaints: list[str]  # checkpoints that were passed over, and why
+
+
+def digest(tree: Any) -> str:
+    """A hash of names, shapes, types and every bit."""
+    total = hashlib.sha256()
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        array = np.asarray(leaf)
+        label = f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}"
+        total.update(label.encode())
+        total.update(np.ascontiguousarray(array).tobytes())
+    return total.hexdigest()
+
+
+class Checkpoints:
+    """The checkpoints of one run."""
+
+    def __init__(self, folder: pathlib.Path, *, read_only: bool = False) -> None:
+        """Opens (and makes) `folder/checkpoints`; a reader disturbs no writer."""
+        self.path = folder.resolve() / FOLDER
+        options = ocp.CheckpointManagerOptions(
+            max_to_keep=None if read_only else _KEPT,
+            save_interval_steps=0 if read_only else 1,
+            create=not read_only,
+            enable_async_checkpointing=False,
+            cleanup_tmp_directories=not read_only,
+            read_only=read_only,
+        )
+        logger = logging.getLogger("absl")
+        level = logger.level
+        try:
+            if read_only:  # Orbax warns of what was asked for
+                logger.setLevel(logging.ERROR)
+            self._manager = ocp.CheckpointManager(self.path, options=options)
+        except (OSError, ValueError, RuntimeError) as reason:
+            raise self._failure(reason) from None
+        finally:
+            logger.setLevel(level)
+
+    def save(self, rounds: int, state: ServerState) -> None:
+        """Keeps the server's state after so many rounds."""
+        items: dict[str, Any] = {_PARAMS: ocp.args.StandardSave(state.params)}
+        optimizer = jax.tree.leaves(state.optimizer)
+        if optimizer:  # plain addition has no state, and Orbax saves no empty tree
+            items[_OPTIMIZER] = ocp.args.StandardSave(_numbered(optimizer))
+        facts = {"rounds": rounds, "digest": _digest_both(state.params, optimizer)}
+        items[_FACTS] = ocp.args.JsonSave(facts)
+        try:
+            self._manager.save(rounds, args=ocp.args.Composite(**items), force=True)
+            write_whole(self._checksum(rounds), _digest_files(self.path / str(rounds)))
+            self._forget_checksums()
+        except (OSError, ValueError, RuntimeError) as reason:
+            raise self._failure(reason) from None
+
+    def forget_after(self, rounds: int) -> None:
+        """Removes checkpoints that lie ahead: they will be made again."""
+        for step in self._manager.all_steps():
+            if step > rounds:
+                self._manager.delete(step)
+        self._forget_checksums()
+
+    def _checksum(self, rounds: int) -> pathlib.Path:
+        return self.path / f"{rounds}{_CHECKSUM}"
+
+    def _forget_checksums(self) -> None:
+        kept = set(map(self._checksum, self._manager.all_steps()))
+        for file in set(self.path.glob(f"*{_CHECKSUM}")) - kept:
+            file.unlink()
+
+    def restore(self, like: ServerState | None, most: int) -> Restored:
+        """The newest good checkpoint after at most `most` rounds.
+
+        `like` has the shapes that are expected, if they are known.
+        """
+        complaints = []
+        for rounds in sorted(self._manager.all_steps(), reverse=True):
+            if rounds > most:
+                complaints.append(
+                    f"checkpoint {rounds} is ahead of the {most} recorded rounds"
+                )
+                continue
+            try:
+                return Restored(rounds, *self._read(rounds, like), complaints)
+            except Exception as reason:  # Orbax raises what its storage raises
+                first = str(reason).strip().splitlines() or [type(reason).__name__]
+                complaints.append(f"checkpoint {rounds} is damaged ({first[0][:120]})")
+        return Restored(0, None, [], complaints)
+
+    def _read(self, rounds: int, like: ServerState | None) -> tuple[Params, list[Any]]:
+        checksum = self._checksum(rounds)  # missing if killed just before it
+        if checksum.is_file():
+            if checksum.read_text() != _digest_files(self.path / str(rounds)):
+                raise ValueError("its files do not match their checksum")
+        items = {_PARAMS: ocp.args.StandardRestore(), _FACTS: ocp.args.JsonRestore()}
+        if (self.path / str(rounds) / _OPTIMIZER).is_dir():
+            items[_OPTIMIZER] = ocp.args.StandardRestore()
+        read: Any = self._manager.restore(rounds, args=ocp.args.Composite(**items))
+        params = jax.tree.map(np.asarray, read[_PARAMS])
+        numbered = read[_OPTIMIZER] if _OPTIMIZER in items else {}
+        optimizer = [np.asarray(numbered[name]) for name in sorted(numbered)]
+        facts = {"rounds": rounds, "digest": _digest_both(params, optimizer)}
+        if read[_FACTS] != facts:
+            raise ValueError("its contents do not match their checksum")
+        if like is not None:
+            expected = like.params, jax.tree.leaves(like.optimizer)
+            if _shapes((params, optimizer)) != _shapes(expected):
+                raise ValueError("it belongs to a model or server of other shapes")
+        return params, optimizer
+
+    def close(self) -> None:
+        """Ends Orbax's threads."""
+        self._manager.close()
+
+    def _failure(self, reason: Exception) -> StorageError:
+        first = (str(reason).strip().splitlines() or [type(reason).__name__])[0]
+        return StorageError(
+            f"cannot write a checkpoint to {self.path} ({first[:160]}): make room or "
+            "choose another folder; what was written before is kept."
+        )
+
+
+def _digest_files(folder: pathlib.Path) -> str:
+    total = hashlib.sha256()
+    for file in sorted(file for file in folder.rglob("*") if file.is_file()):
+        content = file.read_bytes()
+        total.update(f"{file.relative_to(folder)} {len(content)} ".encode() + content)
+    return total.hexdigest()
+
+
+def _numbered(leaves: list[Any]) -> dict[str, Any]:
+    """Leaves by a name that sorts in their order: Orbax keeps no types of ours."""
+    return {f"{number:04d}": leaf for number, leaf in enumerate(leaves)}
+
+
+def _digest_both(params: Params, optimizer: list[Any]) -> str:
+    return digest((params, optimizer)) if optimizer else digest(params)
+
+
+def _shapes(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: (np.shape(leaf), str(leaf.dtype)), tree)
+
+
+def load_params(folder: str | pathlib.Path) -> Params:
+    """The last good model of a recorded run.
+
+    Args:
+        folder: a run's folder, as `simulate(settings, out=folder)` and the commands
+            write it.
+
+    Returns:
+        The server's parameters as Flax made them: a nested dict of arrays.
+
+    Raises:
+        InputError: if there is no checkpoint, or none that is whole.
+    """
+    path = pathlib.Path(folder)
+    if not (path / FOLDER).is_dir():
+        raise InputError(f"there are no checkpoints in {path}.")
+    checkpoints = Checkpoints(path, read_only=True)
+    try:
+        restored = checkpoints.restore(None, most=sys.maxsize)
+    finally:
+        checkpoints.close()
+    if restored.params is None:
+        reason = "; ".join(restored.complaints) or "it has none"
+        raise InputError(f"no checkpoint of {path} can be used: {reason}.")
+    return restored.params

@@ -1,0 +1,260 @@
+"""The only loop over runs: outline, group, plan ahead, load, train, isolate failures.
+
+Whoever wants runs (Python, a command, a sweep) gives `drive` a list of `Run`s and a
+sink for each. Runs that share shapes train in one compiled program; the next ones are
+planned by a thread meanwhile; a run that fails does not stop the others.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from tqdm import tqdm
+
+from dpsparfl_jax.errors import InputError, StorageError
+from dpsparfl_jax.privacy.clip_norm import ClipNorm
+from dpsparfl_jax.records.rows import RoundRows, Row
+from dpsparfl_jax.runner import grouping
+from dpsparfl_jax.runner.batch import Batch
+from dpsparfl_jax.runner.prefetch import prefetch
+from dpsparfl_jax.runner.run import Described, Images, Run, load_images
+from dpsparfl_jax.runner.sinks import RoundRecord, Sink
+from dpsparfl_jax.types import RoundOutput
+
+_PLANNED_AHEAD = 32  # runs
+
+
+class Hooks(NamedTuple):
+    """What the caller lends: the library reads no clock and prints nothing."""
+
+    say: Callable[[str], None]  # hears what is going on
+    warn: Callable[[str], None]  # hears what a user must not overlook, once each
+    clock: Callable[[], float] | None = None  # seconds since 1970
+    stop: Callable[[], bool] = lambda: False
+    progress: bool = True  # a bar, where there is a terminal
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What became of the runs, by name."""
+
+    finished: list[str] = dataclasses.field(default_factory=list)
+    skipped: list[str] = dataclasses.field(default_factory=list)  # finished before
+    failed: dict[str, Exception] = dataclasses.field(default_factory=dict)
+    stopped: list[str] = dataclasses.field(default_factory=list)  # on request
+
+
+class _Job(NamedTuple):
+    """A run and where its rounds go; a `problem` if it could not be planned."""
+
+    run: Run
+    sink: Sink
+    problem: Exception | None = None
+
+
+def drive(runs: Sequence[Run], sinks: Sequence[Sink], hooks: Hooks) -> Outcome:
+    """Trains all runs to their ends, or until asked to stop.
+
+    Args:
+        runs: what to train; names must differ.
+        sinks: where the rounds of each run go. A run whose sink is done is skipped.
+        hooks: how the caller listens, and stops.
+
+    Returns:
+        What became of every run. Failures are kept there; only a full or read-only disk
+        (StorageError) ends everything at once.
+    """
+    outcome = Outcome()
+    for _ in rounds(runs, sinks, hooks, outcome):
+        pass
+    return outcome
+
+
+def rounds(
+    runs: Sequence[Run], sinks: Sequence[Sink], hooks: Hooks, outcome: Outcome
+) -> Iterator[tuple[Run, Row]]:
+    """As `drive`, giving every round as it comes; `outcome` is filled on the way."""
+    described: Described = {}
+    jobs = []
+    for run, sink in zip(runs, sinks, strict=True):
+        if sink.is_done:
+            outcome.skipped.append(run.name)
+            continue
+        try:
+            jobs.append(_Job(run.outlined(described), sink))
+        except Exception as reason:
+            outcome.failed[run.name] = reason
+    numbers = grouping.group_runs([job.run for job in jobs])
+    planned = (_plan(jobs[number], hooks) for group in numbers for number in group)
+    # The next batches are planned while this one trains.
+    with contextlib.closing(prefetch(planned, _PLANNED_AHEAD)) as plans:
+        images: dict[Any, Images] = {}
+        for group in numbers:
+            if hooks.stop():
+                outcome.stopped.extend(jobs[number].run.name for number in group)
+                continue
+            ready = list(itertools.islice(plans, len(group)))
+            settings = ready[0].run.settings
+            try:
+                if settings.data.image_set not in images:  # the set before is let go
+                    images = {settings.data.image_set: load_images(settings)}
+                    source = images[settings.data.image_set].source
+                    hooks.say(f"Images: {source}.")
+            except InputError as reason:
+                outcome.failed.update({job.run.name: reason for job in ready})
+                continue
+            yield from _run_group(
+                ready, images[settings.data.image_set], hooks, outcome
+            )
+
+
+def _plan(job: _Job, hooks: Hooks) -> _Job:
+    try:
+        schedule = job.sink.saved_schedule()
+        clock = hooks.clock or (lambda: 0.0)
+        return job._replace(run=job.run.planned(schedule, clock))
+    except Exception as reason:
+        return job._replace(problem=reason)
+
+
+def _run_group(
+    jobs: Sequence[_Job], images: Images, hooks: Hooks, outcome: Outcome
+) -> Iterator[tuple[Run, Row]]:
+    """Runs that share a program; if it fails as a whole, one by one."""
+    opened: list[_Job] = []
+    broken: Exception | None = None
+    try:
+        opened = _open(jobs, images, outcome)
+        if opened:
+            yield from _train(opened, hooks)
+    except StorageError:
+        raise
+    except Exception as reason:  # too little memory, say
+        broken = reason
+    finally:
+        for job in opened:
+            job.sink.close()
+    left = [job for job in opened if not job.sink.is_done]
+    outcome.finished.extend(job.run.name for job in opened if job.sink.is_done)
+    if broken is None:
+        outcome.stopped.extend(job.run.name for job in left)
+    elif len(opened) == 1:
+        outcome.failed.update({job.run.name: broken for job in left})
+    else:
+        hooks.say(
+            f"{len(left)} runs failed together ({describe_failure(broken)}): one by "
+            "one now."
+        )
+        for job in left:
+            yield from _run_group([job], images, hooks, outcome)
+
+
+def _open(jobs: Sequence[_Job], images: Images, outcome: Outcome) -> list[_Job]:
+    """Deals images and opens sinks; those that cannot are left out."""
+    opened: list[_Job] = []
+    try:
+        for job in jobs:
+            try:
+                if job.problem is not None:
+                    raise job.problem
+                ready = job._replace(run=job.run.with_images(images))
+                try:
+                    ready.sink.open(ready.run)
+                except BaseException:
+                    ready.sink.close()
+                    raise
+                opened.append(ready)
+            except StorageError:
+                raise
+            except Exception as reason:
+                outcome.failed[job.run.name] = reason
+    except BaseException:
+        for job in opened:
+            job.sink.close()
+        raise
+    return opened
+
+
+def _train(jobs: Sequence[_Job], hooks: Hooks) -> Iterator[tuple[Run, Row]]:
+    """Trains runs that share a program, and hands every round to its sink."""
+    _announce([job.run for job in jobs], hooks)
+    batch = Batch([job.run for job in jobs])
+    beginnings = [
+        job.sink.begin(clip, first)
+        for job, clip, first in zip(jobs, batch.clip_norms, batch.initial, strict=True)
+    ]
+    _announce_clip_norms(batch.clip_norms, hooks)
+    if hooks.stop():
+        return
+    tables = [RoundRows(job.run.schedule) for job in jobs]
+    every = [job.run.settings.perf.checkpoint_every for job in jobs]
+    first_rounds = [beginning.rounds for beginning in beginnings]
+    bar = tqdm(
+        desc=f"{len(jobs)} run{'s' * (len(jobs) > 1)}",
+        total=int(np.sum(batch.lengths)),
+        initial=sum(first_rounds),
+        unit="round",
+        disable=None if hooks.progress else True,
+        leave=False,
+    )
+    with bar:
+        for outputs in batch.train(
+            [beginning.state for beginning in beginnings],
+            first_rounds,
+            snapshot_every=min((each for each in every if each), default=0),
+            stop=hooks.stop,
+            clock=hooks.clock,
+        ):
+            for output in outputs:
+                job = jobs[output.run]
+                record = _record(job.run, tables[output.run], output)
+                job.sink.add(record)
+                if record.row["accuracy"] is not None:
+                    bar.set_postfix_str(f"accuracy {record.row['accuracy']:.3f}")
+                yield job.run, record.row
+            bar.update(len(outputs))
+
+
+def _record(run: Run, table: RoundRows, output: RoundOutput) -> RoundRecord:
+    clients = None if output.right is None else run.client_table(output.right)
+    return RoundRecord(table.row(output), output.state, clients)
+
+
+def _announce(runs: Sequence[Run], hooks: Hooks) -> None:
+    first = runs[0]
+    hooks.say(first.plan.affordability)
+    if len(runs) > 1:
+        hooks.say(
+            f"(So {first.name}; the manifests of the {len(runs) - 1} others say what "
+            "theirs afford.)"
+        )
+    for warning in dict.fromkeys(w for run in runs for w in run.plan.warnings):
+        hooks.warn(warning)
+    planned = sum(run.schedule.num_rounds for run in runs)
+    seconds = sum(run.plan.seconds for run in runs)
+    hooks.say(
+        f"Planned {planned} rounds of {len(runs)} run(s) in {seconds:.1f} s: "
+        f"{first.outline.model.parameters:,} parameters, "
+        f"{len(first.outline.sizes)} clients."
+    )
+
+
+def _announce_clip_norms(clips: Sequence[ClipNorm], hooks: Hooks) -> None:
+    for statement in dict.fromkeys(clip.statement for clip in clips):
+        values = [clip.value for clip in clips if clip.statement == statement]
+        least, most = f"{min(values):.3g}", f"{max(values):.3g}"
+        value = least if least == most else f"{least} to {most}"
+        hooks.say(f"Clip norm {value}: {statement}.")
+    for warning in dict.fromkeys(w for clip in clips for w in clip.warnings):
+        hooks.warn(warning)
+
+
+def describe_failure(reason: Exception) -> str:
+    """One line: ours as they are, others (a user's policy, say) with their type."""
+    if isinstance(reason, InputError):
+        return str(reason)
+    first = (str(reason).strip().splitlines() or ["no message"])[0]
+    return f"{type(reason).__name__}: {first}"

@@ -1,0 +1,287 @@
+"""A run on its way into its folder: recorded, checkpointed, resumed.
+
+The order of writing makes every moment a good one to be killed: rows come before the
+checkpoint that is behind them, the table of clients before the last checkpoint, DONE
+after everything. A resumed run goes on from its newest good checkpoint and writes the
+rows after it again, the same to the bit.
+"""
+
+import importlib.metadata
+import os
+import pathlib
+import platform
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from dpsparfl_jax import config_values, records
+from dpsparfl_jax.config import RunConfig
+from dpsparfl_jax.errors import InputError, UnfinishedRunError
+from dpsparfl_jax.planning import schedule as schedule_lib
+from dpsparfl_jax.planning.schedule import Schedule
+from dpsparfl_jax.privacy.clip_norm import ClipNorm
+from dpsparfl_jax.runner.checkpoint import Checkpoints
+from dpsparfl_jax.runner.run import Run, digest_owners
+from dpsparfl_jax.runner.sinks import Beginning, RoundRecord
+from dpsparfl_jax.storage import PART
+from dpsparfl_jax.types import ServerState
+
+if TYPE_CHECKING:
+    from dpsparfl_jax.records.events import EventLog
+
+_PACKAGES = (
+    *("dpsparfl_jax", "jax", "jaxlib", "flax", "optax", "numpy", "scipy"),
+    *("dp-accounting", "orbax-checkpoint"),
+)
+
+
+class FolderSink:
+    """Writes one run into its folder; a folder that holds it already is gone on with.
+
+    `say` hears what a person should know; `clock` gives seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        settings: RunConfig,
+        *,
+        resume: bool,
+        say: Callable[[str], None],
+        clock: Callable[[], float],
+    ) -> None:
+        """Looks at the folder; refuses one that is not this run's."""
+        self.folder, self.settings = folder, settings
+        self._say, self._clock = say, clock
+        self._run: Run | None = None
+        self._writer: records.RunFolder | None = None
+        self._events: EventLog | None = None
+        self._checkpoints: Checkpoints | None = None
+        self.is_done = _is_finished(folder, settings, resume=resume)
+
+    @property
+    def run(self) -> Run:
+        """The run, once opened."""
+        assert self._run is not None
+        return self._run
+
+    @property
+    def writer(self) -> records.RunFolder:
+        """The folder's files, once opened."""
+        assert self._writer is not None
+        return self._writer
+
+    def saved_schedule(self) -> Schedule | None:
+        """The schedule that the folder has; a damaged one is planned anew."""
+        if not (self.folder / records.MANIFEST).is_file():
+            return None
+        try:
+            return schedule_lib.load(self.folder / records.SCHEDULE)
+        except InputError as reason:
+            self._say(f"{self.folder.name}: {reason} It is planned anew.")
+            return None
+
+    def open(self, run: Run) -> None:
+        """Takes hold of the folder, which must still be this run's."""
+        self._run, self._writer = run, records.RunFolder(self.folder)
+        if (self.folder / records.MANIFEST).is_file():
+            refuse_other_run(self.folder, self.settings)
+
+    def begin(self, clip: ClipNorm, first: ServerState) -> Beginning:
+        """Opens all files; goes on from the newest good checkpoint."""
+        manifest = self._manifest(clip)
+        if not (self.folder / records.MANIFEST).is_file():
+            self.writer.start(manifest, self.run.schedule)
+        else:
+            self._check_continuation(manifest)
+        damage = self.writer.set_damaged_rounds_aside()
+        if damage:
+            self._say(f"{self.run.name}: {damage}.")
+        beginning = self._restore(first)
+        self.writer.open_rounds(beginning.rounds)
+        total = self.run.schedule.num_rounds
+        if beginning.rounds == total:
+            self._finish()
+        elif beginning.rounds:
+            self._say(
+                f"{self.run.name}: going on after round {beginning.rounds} of {total}."
+            )
+        if self.settings.perf.tensorboard and not self.is_done:
+            from dpsparfl_jax.records.events import EventLog  # may load torch
+
+            self._events = EventLog(self.folder, beginning.rounds)
+        return beginning
+
+    def _restore(self, first: ServerState) -> Beginning:
+        self._checkpoints = Checkpoints(self.folder)
+        most = len(records.read_rounds(self.folder))
+        if not (self.folder / records.CLIENTS).is_file():
+            # The last round makes that table.
+            most = min(most, self.run.schedule.num_rounds - 1)
+        restored = self._checkpoints.restore(first, most)
+        if restored.complaints:
+            where = f"round {restored.rounds}" if restored.rounds else "the start"
+            complaints = "; ".join(restored.complaints)
+            self._say(f"{self.run.name}: {complaints}; going on from {where}.")
+        self._checkpoints.forget_after(restored.rounds)
+        if restored.params is None:
+            return Beginning(0, first)
+        structure = jax.tree.structure(first.optimizer)
+        optimizer = jax.tree.unflatten(structure, restored.optimizer)
+        return Beginning(restored.rounds, ServerState(restored.params, optimizer))
+
+    def _manifest(self, clip: ClipNorm) -> dict[str, Any]:
+        run = self.run
+        device = jax.devices()[0]
+        return {
+            "name": run.name,
+            "config": config_values.as_dict(self.settings),
+            "images": run.data.images.source,
+            "data": {
+                "images": run.data.images.digest,
+                "owners": digest_owners(run.data.clients),
+            },
+            "clip_norm": clip._asdict(),
+            "num_parameters": run.outline.model.parameters,
+            "padded_batch": run.outline.capacity,
+            "planned_rounds": run.schedule.num_rounds,
+            "planned_end": run.schedule.reason,
+            "planning_s": run.plan.seconds,
+            "budgets": run.plan.affordability,
+            "warnings": [*run.plan.warnings, *clip.warnings],
+            "versions": {
+                "python": platform.python_version(),
+                **{name: importlib.metadata.version(name) for name in _PACKAGES},
+            },
+            "device": {
+                "platform": device.platform,
+                "kind": device.device_kind,
+                "count": len(jax.devices()),
+                "machine": platform.machine(),
+                "cores": os.cpu_count(),
+            },
+        }
+
+    def _check_continuation(self, now: dict[str, Any]) -> None:
+        """Refuses other data or another plan than that of the rounds so far."""
+        then = records.read_manifest(self.folder)
+        for name, what in (("images", "images"), ("owners", "owners of images")):
+            if then.get("data", {}).get(name) != now["data"][name]:
+                raise InputError(
+                    f"{self.folder} was started with other {what}: restore them, or "
+                    "choose another folder."
+                )
+        schedule = self.run.schedule
+        for t, row in enumerate(records.read_rounds(self.folder)):
+            sends = schedule.sends[t] if t < schedule.num_rounds else []
+            if t >= schedule.num_rounds or (
+                row["clients"] != schedule.client[t][sends].tolist()
+                or row["keep_rates"] != schedule.keep_rate[t][sends].tolist()
+            ):
+                raise InputError(
+                    f"round {t + 1} in {self.folder} does not follow the run's "
+                    "schedule: choose another folder to start anew."
+                )
+        self.writer.keep_schedule(schedule)
+        self._say_what_changed(then, now)
+
+    def _say_what_changed(self, then: dict[str, Any], now: dict[str, Any]) -> None:
+        """Names what may move last digits, though no setting that matters."""
+        machine = ("versions", "device")
+        changes = config_values.differences(
+            {name: then.get(name, {}) for name in machine},
+            {name: now[name] for name in machine},
+        ) + config_values.differences(
+            config_values.moving(config_values.from_dict(then["config"]), "rounding"),
+            config_values.moving(self.settings, "rounding"),
+        )
+        if changes:
+            self._say(
+                f"{self.run.name} goes on under other conditions ("
+                f"{'; '.join(changes)}): the same up to float rounding, not to the bit."
+            )
+
+    def add(self, record: RoundRecord) -> None:
+        """Writes down a round; a snapshot follows the rows that are behind it."""
+        self.writer.add_round(record.row)
+        if self._events:
+            self._events.add(record.row, self._clock())
+        if record.state is not None:
+            assert self._checkpoints is not None
+            self.writer.sync()
+            if record.clients is not None:
+                self.writer.write_clients(record.clients)
+            self._checkpoints.save(record.row["round"], record.state)
+            if record.clients is not None:
+                self._finish()
+
+    def _finish(self) -> None:
+        schedule = self.run.schedule
+        self.writer.finish({"rounds": schedule.num_rounds, "reason": schedule.reason})
+        self.is_done = True
+
+    def close(self) -> None:
+        """Closes files and lets the folder go."""
+        writer, self._writer = self._writer, None
+        events, self._events = self._events, None
+        checkpoints, self._checkpoints = self._checkpoints, None
+        try:
+            if events:
+                events.close()
+            if checkpoints:
+                checkpoints.close()
+        finally:
+            if writer:
+                writer.close()
+
+
+def _is_finished(folder: pathlib.Path, settings: RunConfig, *, resume: bool) -> bool:
+    """Whether the run is finished; refuses a folder that is not this run's."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file: choose another folder.")
+    if (folder.parent / records.MANIFEST).is_file():
+        raise InputError(f"{folder.parent} holds another run: choose another folder.")
+    if not (folder / records.MANIFEST).is_file():
+        _refuse_other_files(folder)
+        return False
+    refuse_other_run(folder, settings)
+    done = (folder / records.DONE).is_file()
+    if not done and not resume:
+        raise UnfinishedRunError(
+            f"{folder} holds an unfinished run: resume it, or choose another folder."
+        )
+    return done
+
+
+def _refuse_other_files(folder: pathlib.Path) -> None:
+    """A run killed before its manifest was there leaves these; all else is not ours."""
+    ours = (records.LOCK, records.SCHEDULE)
+    files = sorted(folder.iterdir()) if folder.is_dir() else []
+    strange = [
+        file.name
+        for file in files
+        if file.name not in ours and not file.name.endswith(PART)
+    ]
+    if not strange:
+        return
+    runs = [file.name for file in files if (file / records.MANIFEST).is_file()]
+    if (folder / records.ROUNDS).is_file():
+        what = f"holds a run without its {records.MANIFEST}: restore that"
+    elif runs:
+        what = f"holds other runs in folders of their own ({runs[0]}): add to them"
+    else:
+        what = f"holds other files ({strange[0]}): move them"
+    raise InputError(f"{folder} {what}, or choose another folder.")
+
+
+def refuse_other_run(folder: pathlib.Path, settings: RunConfig) -> None:
+    """Refuses a folder that holds a run with other settings, and shows them."""
+    then = config_values.from_dict(records.read_manifest(folder)["config"])
+    changes = config_values.differences(
+        config_values.moving(then, "results"), config_values.moving(settings, "results")
+    )
+    if changes:
+        raise InputError(
+            f"{folder} holds another run ({'; '.join(changes)}): choose another folder."
+        )

@@ -1,0 +1,122 @@
+"""Compiled programs, shared by all runs that differ in data only."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+from jax.sharding import Mesh
+
+from dpsparfl_jax import config_values
+from dpsparfl_jax.config import RunConfig
+from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.registry import MODELS, OPTIMIZERS, SPARSIFIERS
+from dpsparfl_jax.runner.run import Outline
+from dpsparfl_jax.training import cohort, evaluate, keys, local, models, norms, server
+from dpsparfl_jax.types import Array, Params, ServerState
+
+
+class ProgramKey(NamedTuple):
+    """All that a program is compiled around."""
+
+    static: tuple[tuple[str, Any], ...]  # settings declared as static
+    entries: tuple[Any, ...]  # what their names stand for
+    num_classes: int
+    image_shape: tuple[int, ...]
+    padded_sizes: tuple[int, ...]
+    devices: tuple[Any, ...]
+
+
+class Program(NamedTuple):
+    """What is compiled for a batch of runs."""
+
+    mesh: Mesh
+    init: Callable[[jax.Array], Params]  # key -> parameters of one run
+    server_init: Callable[[Params], ServerState]  # leaves [R, ...]
+    step: cohort.CohortStep
+    evaluate: evaluate.Evaluate
+    norms: norms.GradientNorms
+    take: Callable[[ServerState, Array], ServerState]  # a copy of one run's state
+
+
+def chosen_devices(count: int) -> tuple[jax.Device, ...]:
+    """The first `count` devices; 0 means all."""
+    devices = tuple(jax.devices())
+    if count > len(devices):
+        raise InputError(
+            f"perf.devices asks for {count} devices, but there are {len(devices)}."
+        )
+    return devices[:count] if count else devices
+
+
+def program_key(settings: RunConfig, outline: Outline) -> ProgramKey:
+    """What the program of these settings is compiled around."""
+    named = (
+        (MODELS, settings.model.name),
+        (OPTIMIZERS, settings.training.optimizer),
+        (OPTIMIZERS, settings.server.optimizer),
+        (SPARSIFIERS, settings.training.sparsifier),
+    )
+    return ProgramKey(
+        tuple(config_values.static(settings).items()),
+        tuple(registry.get(name) for registry, name in named),
+        outline.num_classes,
+        tuple(outline.image_shape),
+        outline.padded_sizes,
+        chosen_devices(settings.perf.devices),
+    )
+
+
+@functools.lru_cache(maxsize=8)
+def get_program(key: ProgramKey) -> Program:
+    """The program for this key, made once a process."""
+    mesh = cohort.task_mesh(list(key.devices))
+    chosen, shape = dict(key.static), key.image_shape
+    model = models.make_model(chosen["model.name"], key.num_classes)
+    init = jax.jit(lambda seeded: models.init_params(model, seeded, shape))
+    shapes = jax.eval_shape(init, jax.random.key(0))
+    execution = chosen["perf.execution"]
+    method = chosen["perf.clipping_method"]
+    spec = local.make_spec(
+        model,
+        shapes,
+        shape,
+        steps=chosen["training.local_steps"],
+        padded_sizes=key.padded_sizes,
+        method=method,
+        optimizer=chosen["training.optimizer"],
+        sparsifier=chosen["training.sparsifier"],
+        generator=chosen["privacy.generator"],
+    )
+    return Program(
+        mesh,
+        init,
+        jax.jit(server.make_server(chosen["server.optimizer"]).init),
+        cohort.make_cohort_step(
+            spec,
+            server_optimizer=chosen["server.optimizer"],
+            execution=execution,
+            chunk_size=chosen["perf.chunk_size"],
+            mesh=mesh,
+        ),
+        evaluate.make_evaluate(
+            model,
+            shape,
+            batch_size=chosen["perf.eval_batch_size"],
+            execution=execution,
+        ),
+        norms.make_gradient_norms(model, shapes, key.image_shape, method=method),
+        jax.jit(_take),
+    )
+
+
+def _take(state: ServerState, run: jax.Array) -> ServerState:
+    return jax.tree.map(lambda leaf: leaf[run], state)
+
+
+def initial_state(program: Program, seed: int) -> ServerState:
+    """The server's state that a run with this seed starts from, on the host."""
+    params = jax.device_get(program.init(keys.init_key(seed)))
+    batched = jax.tree.map(lambda leaf: leaf[None], params)
+    first = jax.device_get(program.server_init(batched).optimizer)
+    return ServerState(params, jax.tree.map(lambda leaf: leaf[0], first))

@@ -1,0 +1,89 @@
+"""Where the rounds of a run go: what every sink does, and the one that keeps them.
+
+The driver opens a sink, asks where to begin, hands it every round, and closes it. It is
+the sink that remembers: `MemorySink` for Python callers, `FolderSink` (its own module)
+for recorded runs, and whatever else wants to follow a run.
+"""
+
+from typing import NamedTuple, Protocol
+
+from dpsparfl_jax.planning.schedule import Schedule
+from dpsparfl_jax.privacy.clip_norm import ClipNorm
+from dpsparfl_jax.records.rows import Row
+from dpsparfl_jax.runner.run import Run
+from dpsparfl_jax.types import ServerState
+
+
+class Beginning(NamedTuple):
+    """From where a run goes on."""
+
+    rounds: int  # that are behind it; 0: from the start
+    state: ServerState
+
+
+class RoundRecord(NamedTuple):
+    """One round of a run, as sinks receive it."""
+
+    row: Row  # a value for every column of `records.columns`
+    state: ServerState | None  # of the server, where a snapshot was due
+    clients: list[Row] | None  # a row a client, after the last round only
+
+
+class Sink(Protocol):
+    """Receives the rounds of one run, in order."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the run is complete; asked before opening it, and at the end."""
+
+    def saved_schedule(self) -> Schedule | None:
+        """The plan of a run that is to go on; None has it planned."""
+
+    def open(self, run: Run) -> None:
+        """Takes hold of what it writes to. `close` follows, whatever happens."""
+
+    def begin(self, clip: ClipNorm, first: ServerState) -> Beginning:
+        """Says where to go on; `first` is the state before the first round."""
+
+    def add(self, record: RoundRecord) -> None:
+        """Takes the next round."""
+
+    def close(self) -> None:
+        """Lets go."""
+
+
+class MemorySink:
+    """Keeps rounds, clients and the last state of a run in memory."""
+
+    def __init__(self) -> None:
+        """Starts empty."""
+        self.is_done = False
+        self.run: Run | None = None
+        self.clip: ClipNorm | None = None
+        self.rounds: list[Row] = []
+        self.clients: list[Row] = []
+        self.state: ServerState | None = None
+
+    def saved_schedule(self) -> Schedule | None:
+        """None: nothing is kept between calls."""
+        return None
+
+    def open(self, run: Run) -> None:
+        """Forgets what an earlier try left."""
+        self.run, self.rounds = run, []
+
+    def begin(self, clip: ClipNorm, first: ServerState) -> Beginning:
+        """From the start."""
+        self.clip = clip
+        return Beginning(0, first)
+
+    def add(self, record: RoundRecord) -> None:
+        """Keeps the row, and the last state."""
+        self.rounds.append(record.row)
+        if record.state is not None:
+            self.state = record.state
+        if record.clients is not None:
+            self.clients, self.is_done = record.clients, True
+
+    def close(self) -> None:
+        """Nothing to let go of."""

@@ -1,1 +1,0 @@
-"""Schedules and data in, trained runs out: many runs in one compiled program."""

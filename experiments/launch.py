@@ -1,0 +1,175 @@
+"""What `run` and `sweep` share: training points, stopping kindly, the final table."""
+
+import pathlib
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from types import FrameType
+
+import jax
+from tqdm import tqdm
+
+from dpsparfl_jax import records
+from dpsparfl_jax.config import PerfConfig, RunConfig
+from dpsparfl_jax.errors import InputError, StorageError, UnfinishedRunError
+from dpsparfl_jax.records import rows
+from dpsparfl_jax.runner import drive
+from dpsparfl_jax.runner.drive import describe_failure
+from dpsparfl_jax.runner.folder_sink import FolderSink
+from dpsparfl_jax.runner.run import Run
+
+from .grid import Points
+
+_FAILED = 1
+
+
+class Stopper:
+    """The first Ctrl-C or SIGTERM asks to stop, the second one stops at once."""
+
+    def __init__(self) -> None:
+        """Takes over both signals."""
+        self.signal = 0
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._ask)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        # The next one ends the process even while it compiles; all that was recorded
+        # is flushed, or replaced as a whole.
+        signal.signal(number, signal.SIG_DFL)
+        self.signal = number
+        tqdm.write(
+            "Stopping after the rounds under way (again: at once).", file=sys.stderr
+        )
+
+    def release(self) -> None:
+        """Gives both signals back: Ctrl-C interrupts again."""
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def asked(self) -> bool:
+        """Whether to stop."""
+        return bool(self.signal)
+
+
+def keep_compiled_programs(perf: PerfConfig) -> None:
+    """Lets JAX keep compiled programs on disk, beside the epsilon curves."""
+    if perf.cache_dir:
+        folder = pathlib.Path(perf.cache_dir).expanduser() / "programs"
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def execute(
+    points: Points,
+    *,
+    out: pathlib.Path,
+    nested: bool,
+    resume: bool,
+    report: bool = True,
+) -> int:
+    """Trains and records runs, prints a table, writes a report; gives the exit code.
+
+    `nested` runs have a folder each in `out`. A single run that cannot be is bad input;
+    of several, the others still run, and those that failed are listed at the end.
+    """
+    stopper = Stopper()
+    folders = {name: out / name if nested else out for name in points.settings}
+    failed = dict(points.problems)
+    try:
+        outcome = train(points.settings, folders, stopper, resume=resume)
+        failed |= {name: describe_failure(why) for name, why in outcome.failed.items()}
+        if len(failed) == len(points):
+            refuse_common_reason(failed)
+        if outcome.skipped:
+            print(f"Finished before: {', '.join(outcome.skipped)}.")
+        recorded = [
+            records.load_run(folder, name)
+            for name, folder in folders.items()
+            if (folder / records.MANIFEST).is_file()
+        ]
+        if recorded:
+            print(table(recorded))
+        if report and any(len(run.rounds) for run in recorded):
+            from dpsparfl_jax.report import writing  # loads plotly
+
+            print(f"Report: {writing.write_report(recorded, out)}")
+    finally:
+        for name, reason in failed.items():
+            print(f"FAILED {name}: {reason}", file=sys.stderr)
+    if outcome.stopped:
+        how = "" if resume else " with --resume"
+        print(
+            f"Stopped: {', '.join(outcome.stopped)}; the same command{how} goes on.",
+            file=sys.stderr,
+        )
+        return 128 + stopper.signal
+    return _FAILED if failed else 0
+
+
+def refuse_common_reason(failed: dict[str, str]) -> None:
+    """All runs failed: what they fail for, if it is the same, is bad input."""
+    if len(set(failed.values())) == 1:
+        (reason,) = set(failed.values())
+        failed.clear()
+        raise InputError(reason)
+
+
+def train(
+    settings: Mapping[str, RunConfig],
+    folders: Mapping[str, pathlib.Path],
+    stopper: Stopper,
+    *,
+    resume: bool,
+) -> drive.Outcome:
+    """Trains and records runs, with a bar; stops where the user asks for it."""
+    if not settings:
+        return drive.Outcome()
+    keep_compiled_programs(next(iter(settings.values())).perf)
+    say, clock = tqdm.write, time.time
+    runs = [Run(name, each) for name, each in settings.items()]
+    try:
+        sinks = [
+            FolderSink(
+                folders[run.name], run.settings, resume=resume, say=say, clock=clock
+            )
+            for run in runs
+        ]
+        hooks = drive.Hooks(say, warn=say, clock=clock, stop=stopper.asked)
+        return drive.drive(runs, sinks, hooks)
+    except UnfinishedRunError as reason:
+        raise InputError(f"{reason} --resume goes on with it.") from None
+    except StorageError as reason:
+        raise InputError(f"{reason} --resume continues from it.") from None
+
+
+def table(runs: Sequence[records.RecordedRun]) -> str:
+    """The final table: one line a run."""
+    width = max([len(run.name) for run in runs], default=0) + 2
+    head = (
+        "rounds  accuracy    delay s   energy J  epsilon max  fairness  s/round  "
+        "planning"
+    )
+    lines = [f"{'run':<{width}}{head}"]
+    for run in runs:
+        if not run.done:
+            rounds = len(run.rounds)
+            lines.append(f"{run.name:<{width}}{rounds:6d}  unfinished")
+            continue
+        told = rows.summarise(
+            run.rounds.to_dict("records"), run.clients.to_dict("records")
+        )
+        epsilon = told["epsilon_max"]
+        seconds = run.rounds["device_s"].sum()
+        usual = run.rounds["device_s"].median()  # without compilation
+        planning = run.manifest["planning_s"]
+        fair = told["fairness"]
+        lines.append(
+            f"{run.name:<{width}}{told['rounds']:6d}  {told['accuracy']:8.3f}  "
+            f"{told['delay_s']:9.1f}  {told['energy_j']:9.1f}  "
+            + (f"{'infinite':>11}" if epsilon is None else f"{epsilon:11.3f}")
+            + (f"{'-':>10}" if fair is None else f"{fair:10.3f}")
+            + f"  {usual:7.2f}"
+            f"  {planning / (planning + seconds):8.1%}"
+        )
+    return "\n".join(lines)

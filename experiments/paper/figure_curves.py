@@ -1,0 +1,97 @@
+"""What panels show, as rows of series, seed, x and y."""
+
+from collections.abc import Callable, Sequence
+
+import pandas as pd
+
+from .bound import BoundRow
+from .catalogue import Figure
+from .run_tables import Tables
+from .sweeps import SweepRun
+
+COLUMNS = ["panel", "series", "seed", "x", "y"]
+Draw = Callable[[Tables], pd.DataFrame]
+_HOUR = 3600.0  # s
+
+
+def _rows(table: pd.DataFrame, x: str, y: str, over: float = 1.0) -> pd.DataFrame:
+    if x not in table or y not in table:
+        return pd.DataFrame(columns=COLUMNS[1:])
+    shown = table[["series", "seed", x, y]].set_axis(COLUMNS[1:], axis=1)
+    return shown.assign(y=shown["y"] / over).dropna()
+
+
+def _over_rounds(column: str, over: float = 1.0) -> Draw:
+    def draw(tables: Tables) -> pd.DataFrame:
+        planned = tables.rounds[~tables.rounds["once"].astype(bool)]
+        return _rows(planned, "round", column, over)
+
+    return draw
+
+
+def _accuracy(tables: Tables) -> pd.DataFrame:
+    return _rows(tables.evaluations, "round", "accuracy")
+
+
+def _accuracy_time(tables: Tables) -> pd.DataFrame:
+    seen = tables.evaluations
+    hours = seen.assign(hours=seen["cumulative_delay_s"] / _HOUR)
+    return _rows(hours, "hours", "accuracy")
+
+
+def _last_accuracy(tables: Tables) -> pd.DataFrame:
+    return _rows(tables.runs, "value", "accuracy")
+
+
+DRAWS: dict[str, Draw] = {
+    "accuracy": _accuracy,
+    "accuracy_time": _accuracy_time,
+    "last_accuracy": _last_accuracy,
+    "delay": _over_rounds("cumulative_delay_s", _HOUR),
+    "running_delay": _over_rounds("running_delay_s"),
+    "keep_rate": _over_rounds("running_keep_rate"),
+    "objective": _over_rounds("running_objective"),
+    "delay_queue": _over_rounds("delay_queue"),
+    "fairness_queue": _over_rounds("fairness_queue"),
+    "kept": lambda tables: _rows(tables.runs, "value", "keep_rate"),
+    "mean_delay": lambda tables: _rows(tables.runs, "value", "mean_delay_s"),
+    "participation": lambda tables: _rows(tables.clients, "rate", "share"),
+    "afforded": lambda tables: _rows(tables.clients, "epsilon", "afforded"),
+}
+PERCENT = ("accuracy", "accuracy_time", "last_accuracy")  # shares, shown in %
+DOTS = ("participation", "afforded")  # one dot a client, no line
+
+
+def curves(figure: Figure, tables: dict[str, Tables]) -> pd.DataFrame:
+    """All that a figure shows."""
+    parts = [
+        DRAWS[panel.draw](tables[panel.sweep]).assign(panel=panel.name)
+        for panel in figure.panels
+        if panel.draw in DRAWS
+    ]
+    table = pd.concat(parts, ignore_index=True)[COLUMNS]
+    return table.astype({"seed": int, "x": float, "y": float})
+
+
+def of_bound(rows: Sequence[BoundRow], run: SweepRun) -> pd.DataFrame:
+    """The bound, its terms, and what it bounds."""
+    shown = {
+        "measured, mean so far": "mean_squared_norm",
+        "bound": "bound",
+        "its start": "start",
+        "its divergence": "divergence",
+        "its sparsification": "sparsification",
+        "its noise": "noise",
+    }
+    if not rows[-1].holds:  # eta L tau is too large: the terms prove nothing
+        shown = {
+            name.replace("bound", "sum (no bound)"): f for name, f in shown.items()
+        }
+    return pd.DataFrame(
+        [
+            ("bound", series, run.seed, row.rounds, getattr(row, field))
+            for row in rows
+            for series, field in shown.items()
+        ],
+        columns=COLUMNS,
+    )

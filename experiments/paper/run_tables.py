@@ -1,0 +1,220 @@
+"""Runs of a sweep as tables: one row a run, a round, an evaluation, a client.
+
+Delays, queues and participation come from schedules, accuracies from what was recorded
+while training. Everything that is drawn or tested is computed from these tables.
+"""
+
+import hashlib
+import pathlib
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from tqdm import tqdm
+
+import dpsparfl_jax as fl
+from dpsparfl_jax import config_values, records
+from dpsparfl_jax.config import RunConfig
+from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.planning import schedule as schedule_lib
+from dpsparfl_jax.planning.schedule import Schedule
+from dpsparfl_jax.runner.folder_sink import refuse_other_run
+
+from .sweeps import SweepRun
+
+_RUN = [
+    *("sweep", "series", "value", "seed", "once", "run"),
+    *("clients", "rounds", "participations", "delay_target_s", "delay_s"),
+    *("mean_delay_s", "first_delay_s", "last_delay_s", "keep_rate"),
+    *("participation_gap", "epsilon_margin"),
+    *("trained_rounds", "accuracy", "trained_delay_s", "round_wall_s", "train_wall_s"),
+]
+_SEEN = ["round", "accuracy", "cumulative_delay_s"]
+_MOST_ROWS = 60  # of a curve over rounds
+
+
+class Tables(NamedTuple):
+    """One sweep."""
+
+    runs: pd.DataFrame
+    rounds: pd.DataFrame
+    evaluations: pd.DataFrame
+    clients: pd.DataFrame
+
+
+def build(
+    runs: Iterable[SweepRun], folder: pathlib.Path, plans: pathlib.Path
+) -> Tables:
+    """Reads records in `folder`, and schedules in `plans`; makes those not there."""
+    found: list[dict[str, Any]] = []
+    rounds, evaluations, clients = [], [], []
+    for run in tqdm(list(runs), desc="schedules", disable=None, leave=False):
+        schedule = plan_once(run.planned, plans)
+        label = {"series": run.series.label, "value": run.series.value}
+        label |= {"seed": run.seed, "once": run.series.once, "run": len(found)}
+        recorded = _recorded(run, folder)
+        found.append({"sweep": run.sweep, **label} | _about(run.planned, schedule))
+        rounds.append(_rounds(run.planned, schedule).assign(**label))
+        clients.append(_clients(schedule).assign(**label))
+        if recorded is not None:
+            _check_plan(run, schedule, recorded)
+            seen = recorded.rounds.dropna(subset=["accuracy"])
+            evaluations.append(seen[_SEEN].assign(**label))
+            last = seen.iloc[-1]
+            found[-1] |= {
+                "trained_rounds": len(recorded.rounds),
+                "accuracy": last["accuracy"],
+                "trained_delay_s": recorded.rounds["cumulative_delay_s"].iloc[-1],
+                "round_wall_s": recorded.rounds["device_s"].median(),
+                "train_wall_s": recorded.rounds["device_s"].sum(),
+                "epsilon_margin": _least_left(found[-1], recorded),
+            }
+    blank = pd.DataFrame(columns=["series", "seed", *_SEEN])
+    told = pd.concat(evaluations) if evaluations else blank
+    table = pd.DataFrame(found, columns=_RUN)
+    every = pd.concat(rounds, ignore_index=True)
+    table["common_delay_s"] = _common_delay(table, every)
+    return Tables(
+        table.drop(columns="run"),
+        _thin(every),
+        told.reset_index(drop=True),
+        pd.concat(clients, ignore_index=True),
+    )
+
+
+def digest(settings: RunConfig) -> str:
+    """Of everything that moves a result, and of our version."""
+    text = f"{fl.__version__} {config_values.digest(settings)}"
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def plan_once(settings: RunConfig, plans: pathlib.Path) -> Schedule:
+    """The schedule of a run, from `plans` if it was made before."""
+    path = plans / f"{digest(settings)}.npz"
+    if path.is_file():
+        try:
+            return schedule_lib.load(path)
+        except InputError:
+            path.unlink()  # cut off while it was written: planned anew
+    schedule = fl.plan(settings)
+    plans.mkdir(parents=True, exist_ok=True)
+    schedule_lib.save(schedule, path)
+    return schedule
+
+
+def _recorded(run: SweepRun, folder: pathlib.Path) -> records.RecordedRun | None:
+    """A run that was trained to its end, with these settings."""
+    path = folder / run.name
+    if run.trained is None or not (path / records.DONE).is_file():
+        return None
+    refuse_other_run(path, run.trained)
+    return records.load_run(path)
+
+
+def _check_plan(run: SweepRun, plan: Schedule, recorded: records.RecordedRun) -> None:
+    """Refuses records that do not follow the schedule that is drawn beside them."""
+    trained = recorded.schedule
+    if not np.array_equal(trained.client, plan.client[: trained.num_rounds]):
+        raise InputError(
+            f"{recorded.path} was trained by another schedule than is planned for "
+            f"{run.sweep} now: choose another --out, or delete the folder of plans."
+        )
+
+
+def _least_left(planned: dict[str, Any], recorded: records.RecordedRun) -> float | None:
+    """The least epsilon left, by the plan and by the ledger of the trained run."""
+    clients = recorded.clients
+    left = (clients["epsilon_asked"] - clients["epsilon_spent"]).min()
+    margin = planned["epsilon_margin"]
+    return None if margin is None else min(margin, left)
+
+
+def _about(settings: RunConfig, schedule: Schedule) -> dict[str, Any]:
+    """What a schedule says of its run; blank where there are no rounds."""
+    able = int(np.sum(schedule.affordable > 0))
+    told: dict[str, Any] = {
+        "clients": able,
+        "rounds": schedule.num_rounds,
+        "participations": int(np.sum(schedule.participations)),
+        "delay_target_s": settings.schedule.delay_target_s,
+    }
+    if not schedule.num_rounds:
+        return told
+    tenth = max(schedule.num_rounds // 10, 1)
+    delay = schedule.round_delay_s
+    share = _half_way_shares(schedule)
+    private = settings.privacy.noise  # else all epsilons are infinite
+    return told | {
+        "delay_s": np.sum(delay),
+        "mean_delay_s": np.mean(delay),
+        "first_delay_s": np.mean(delay[:tenth]),
+        "last_delay_s": np.mean(delay[-tenth:]),
+        "keep_rate": np.mean(schedule.keep_rate[schedule.sends]),
+        "participation_gap": np.max(schedule.rate - share),
+        "epsilon_margin": np.min(schedule.budget - schedule.epsilon_spent)
+        if private
+        else None,
+    }
+
+
+def _rounds(settings: RunConfig, schedule: Schedule) -> pd.DataFrame:
+    count = np.arange(1, schedule.num_rounds + 1)
+    delay = np.cumsum(schedule.round_delay_s)
+    sent = np.cumsum(schedule.sends.sum(axis=1))
+    weight = settings.schedule.tradeoff
+    return pd.DataFrame(
+        {
+            "round": count,
+            "cumulative_delay_s": delay,
+            "running_delay_s": delay / count,
+            "running_keep_rate": np.cumsum(schedule.keep_rate.sum(axis=1)) / sent,
+            "running_objective": np.cumsum(schedule.value) / count / weight,
+            "delay_queue": schedule.delay_queue / weight,
+            "fairness_queue": np.max(np.abs(schedule.fairness_queue), axis=1),
+        }
+    )
+
+
+def _half_way_shares(schedule: Schedule) -> Any:
+    """Shares of rounds taken part in, halfway to the end of all budgets.
+
+    At the end everybody has taken part as often as the budget affords, whatever the
+    policy: only before that does fairness show.
+    """
+    channels = schedule.client.shape[1]
+    half = max(int(np.sum(schedule.affordable)) // (2 * channels), 1)
+    early = schedule.client[:half]
+    counts = np.bincount(
+        early[early != schedule_lib.IDLE], minlength=len(schedule.rate)
+    )
+    return counts / half
+
+
+def _clients(schedule: Schedule) -> pd.DataFrame:
+    share = _half_way_shares(schedule)
+    return pd.DataFrame(
+        {
+            "epsilon": schedule.budget,
+            "afforded": schedule.affordable,
+            "rate": schedule.rate,
+            "share": share,
+        }
+    )
+
+
+def _common_delay(table: pd.DataFrame, rounds: pd.DataFrame) -> pd.Series:
+    """Delay until the last round that all series of a seed reach."""
+    compared = table[~table["once"] & (table["rounds"] > 0)]
+    last = table["seed"].map(compared.groupby("seed")["rounds"].min())
+    wanted = table[["run"]].assign(round=last)
+    found = wanted.merge(rounds[["run", "round", "cumulative_delay_s"]], how="left")
+    return found["cumulative_delay_s"]
+
+
+def _thin(rounds: pd.DataFrame) -> pd.DataFrame:
+    """At most so many rounds, the same for all runs."""
+    step = (
+        max(int(np.ceil(rounds["round"].max() / _MOST_ROWS)), 1) if len(rounds) else 1
+    )
+    return rounds[(rounds["round"] % step == 0) | (rounds["round"] == 1)]
