@@ -31,8 +31,10 @@ from benchmarks import peers, plain, timing
 from benchmarks.plain import CLIP, NOISE, RATE
 from dpsparfl_jax.data import packing
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.training import clipping, cohort, keys, local, masks, models, tasks
-from dpsparfl_jax.types import ClientTables, ImageSet
+from dpsparfl_jax.privacy import poisson
+from dpsparfl_jax.runner import tasks
+from dpsparfl_jax.training import clipping, cohort, keys, local, masks, models, server
+from dpsparfl_jax.types import ClientTables, ImageSet, RunConstants
 from experiments import cli
 
 CLIENTS = 5
@@ -50,7 +52,7 @@ ROWS = (
     ("cifar_cnn", 32, 0.3),
 )
 
-_JSON = flags.DEFINE_string("json", None, "write the results to this file")
+_JSON = flags.DEFINE_string("json", "", "write the results to this file")
 _PEERS = flags.DEFINE_bool("peers", False, "also measure Opacus and jax_privacy")
 _MODEL = flags.DEFINE_multi_string("model", None, "only rows of these models")
 _BATCH = flags.DEFINE_multi_integer("batch", None, "only rows of these batch sizes")
@@ -66,6 +68,7 @@ class Setting:
         self.batch, self.keep_rate = batch, keep_rate
         self.shape = IMAGE_SHAPES[model]
         self.net = models.make_model(model)
+        assert isinstance(self.net, models.ConvNet)
         self.plain_net = plain.PlainConvNet(self.net)
         self.params = models.init_params(self.net, keys.init_key(0), self.shape)
         rng = np.random.default_rng(0)
@@ -75,11 +78,11 @@ class Setting:
             rng.integers(0, 10, total).astype(np.int32),
         )
         self.tables: ClientTables = packing.pack_clients(
-            [np.arange(total).reshape(CLIENTS, -1)], total
+            [list(np.arange(total).reshape(CLIENTS, -1))], total
         )
         rate = batch / EXAMPLES
-        self.capacity = packing.batch_capacity(self.tables.sizes, rate, OVERFLOW)
-        self.padded_sizes = packing.padded_sizes(EXAMPLES, rate, self.capacity, 6)
+        self.capacity = poisson.batch_capacity(self.tables.sizes, rate, OVERFLOW)
+        self.padded_sizes = poisson.padded_sizes(EXAMPLES, rate, self.capacity, 6)
         self.rng = rng
 
 
@@ -106,9 +109,11 @@ def engine(setting: Setting, steps: int) -> timing.Contender:
         capacity=setting.capacity,
         overflow_probability=OVERFLOW,
     )
-    state = cohort.replicate(jax.tree.map(lambda leaf: leaf[None], setting.params))
-    data, tables, roots, rows = cohort.replicate(
-        (setting.data, setting.tables, keys.root_key_words(0), rows)
+    batched = jax.tree.map(lambda leaf: leaf[None], setting.params)
+    state = cohort.replicate(server.make_server().init(batched))
+    constants = RunConstants(keys.root_key_words(0), np.ones(1, np.float32))
+    data, tables, constants, rows = cohort.replicate(
+        (setting.data, setting.tables, constants, rows)
     )
     turn = 0
 
@@ -116,7 +121,7 @@ def engine(setting: Setting, steps: int) -> timing.Contender:
         nonlocal state, turn
         turn += 1
         now = rows._replace(round=cohort.replicate(np.full(CLIENTS, turn, np.int32)))
-        state, diagnostics = step(state, data, tables, roots, now)
+        state, diagnostics = step(state, data, tables, constants, now)
         return int(diagnostics.examples.sum())
 
     return work
@@ -138,7 +143,7 @@ def textbook(setting: Setting, width: int) -> timing.Contender:
     )
 
     def draw(key: jax.Array) -> Any:
-        keep = packing.probability_word(setting.keep_rate)
+        keep = poisson.probability_word(setting.keep_rate)
         return masks.bernoulli_mask(key, setting.params, keep)
 
     mask = jax.vmap(draw)(jax.random.split(jax.random.key(1), CLIENTS))
@@ -203,7 +208,7 @@ def peak_mb(setting: Setting, method: str) -> float:
         jax.ShapeDtypeStruct((batch,), bool),
         jax.ShapeDtypeStruct((), jnp.float32),
     )
-    plan = jax.jit(clipped_sum).lower(*arguments).compile().memory_analysis()
+    plan: Any = jax.jit(clipped_sum).lower(*arguments).compile().memory_analysis()
     return (plan.temp_size_in_bytes + plan.output_size_in_bytes) / 1e6
 
 
@@ -213,7 +218,8 @@ def flops_per_example(setting: Setting) -> float:
         {"params": setting.params},
         jax.ShapeDtypeStruct((1, *setting.shape), jnp.float32),
     )
-    return 3.0 * forward.compile().cost_analysis()["flops"]
+    costs: Any = forward.compile().cost_analysis()
+    return 3.0 * costs["flops"]
 
 
 def measure(model: str, batch: int, keep_rate: float) -> dict[str, Any]:

@@ -6,6 +6,7 @@ Curves are timed beside dp-accounting, asked for the same numbers one by one as 
 of it would; the ledger is timed after its curves are known.
 """
 
+import functools
 import json
 import pathlib
 import statistics
@@ -19,7 +20,7 @@ from absl import flags, logging
 from tqdm import tqdm
 
 from benchmarks import timing
-from dpsparfl_jax.privacy.accountants import ACCOUNTANTS
+from dpsparfl_jax.privacy.accountants import all_accountants, make_accountant
 from dpsparfl_jax.privacy.budgets import draw_budgets
 from dpsparfl_jax.privacy.curves import CurveStore
 from dpsparfl_jax.privacy.ledger import Ledger, open_ledger
@@ -55,15 +56,17 @@ def measure_curves() -> list[dict[str, Any]]:
     logging.set_verbosity(logging.ERROR)  # it warns where its series does not end
     rows = []
     for sigma, q in tqdm(SETTINGS, desc="curves", disable=None):
-        for name, accountant in ACCOUNTANTS.items():
+        for name, accountant in all_accountants().items():
             mechanism = Mechanism(Release(q, sigma, STEPS), DELTA)
             store = CurveStore(accountant)
-            ask = {"max_epsilon": EPSILON, "limit": 10_000}
-            ours = seconds(lambda s=store, m=mechanism, a=ask: s.curve(m, **a))
-            length = len(store.curve(mechanism, max_epsilon=EPSILON, limit=10_000)) - 1
+            ask = functools.partial(
+                store.curve, mechanism, max_epsilon=EPSILON, limit=10_000
+            )
+            ours = seconds(ask)
+            length = len(ask()) - 1
             counts = np.unique(np.linspace(1, length, 5).astype(int))
             one = [
-                seconds(lambda n=name, s=sigma, r=q, k=k: library_epsilon(n, s, r, k))
+                seconds(functools.partial(library_epsilon, name, sigma, q, k))
                 for k in counts
             ]
             rows.append(
@@ -87,7 +90,7 @@ def measure_ledger() -> dict[str, Any]:
     groups = client_groups(
         sizes, batch_size=8, noise_multiplier=1.0, steps=STEPS, delta=DELTA, capacity=40
     )
-    store = CurveStore(ACCOUNTANTS["rdp"])
+    store = CurveStore(make_accountant("rdp"))
     budgets = draw_budgets(0, clients, 2.0, 10.0)
     opening = seconds(lambda: open_ledger(budgets, groups, store, limit=2000))
     ledger: Ledger = open_ledger(budgets, groups, store, limit=2000)
@@ -100,7 +103,7 @@ def measure_ledger() -> dict[str, Any]:
         ledger = ledger.charge(chosen)
         _ = ledger.live
         updates.append(time.perf_counter() - start)
-        spent.append(seconds(lambda now=ledger: now.epsilon_spent))
+        spent.append(seconds(functools.partial(getattr, ledger, "epsilon_spent")))
     return {
         "clients": clients,
         "open_ms": round(opening * 1e3, 1),

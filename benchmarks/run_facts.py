@@ -6,7 +6,7 @@ from typing import Any
 
 import dpsparfl_jax as fl
 from dpsparfl_jax import records
-from dpsparfl_jax.records import rows
+from dpsparfl_jax.records.columns import WALL_TIMES
 from dpsparfl_jax.runner import checkpoint
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 def facts(folder: pathlib.Path) -> dict[str, Any]:
     """Everything about a run that must not depend on interruptions."""
     rounds = [
-        {k: v for k, v in row.items() if k not in rows.WALL_TIMES}
+        {k: v for k, v in row.items() if k not in WALL_TIMES}
         for row in records.read_rounds(folder)
     ]
     return {

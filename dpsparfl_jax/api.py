@@ -14,6 +14,7 @@ from dpsparfl_jax.config import RunConfig
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.planning.schedule import Schedule
 from dpsparfl_jax.records import rows
+from dpsparfl_jax.records.columns import Row
 from dpsparfl_jax.runner import checkpoint, drive
 from dpsparfl_jax.runner.folder_sink import FolderSink
 from dpsparfl_jax.runner.run import Run
@@ -29,7 +30,7 @@ class RunResult(NamedTuple):
     rounds: pd.DataFrame  # one row a round
     clients: pd.DataFrame  # one row a client
     params: Params  # the server's last model
-    summary: rows.Row
+    summary: Row
     warnings: tuple[str, ...]  # what a user must not overlook
     folder: pathlib.Path | None  # where it is recorded
 
@@ -133,7 +134,7 @@ def simulate_grid(
     return [_from_folder(folder) for folder in folders]
 
 
-def iterate(settings: RunConfig) -> Iterator[rows.Row]:
+def iterate(settings: RunConfig) -> Iterator[Row]:
     """Trains a run and gives its rounds as they come.
 
     Args:

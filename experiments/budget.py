@@ -21,7 +21,6 @@ from dpsparfl_jax.privacy import budgets, calibrate, opening, poisson
 from dpsparfl_jax.privacy.accountants import all_accountants
 from dpsparfl_jax.privacy.curves import CurveStore, affordable
 from dpsparfl_jax.privacy.mechanism import Mechanism, Release, group_mechanisms
-from dpsparfl_jax.report import plan_pictures
 
 from . import cli
 
@@ -74,7 +73,7 @@ def main() -> None:
     cli.check_output("json", _JSON.value)
     cli.check_output("plot", _PLOT.value)
     if _PLOT.value:
-        plan_pictures.check_format(_PLOT.value)
+        cli.check_picture(_PLOT.value)
     mechanism = mechanism_from_flags()
     wanted = budgets.parse_budgets(_EPSILON.value)
     epsilons = budgets.given_budgets(wanted, len(wanted))
@@ -111,6 +110,8 @@ def main() -> None:
         numbers = {**counts, "epsilon_after_one": after_one}
         pathlib.Path(_JSON.value).write_text(json.dumps(numbers, indent=1) + "\n")
     if _PLOT.value:
+        from dpsparfl_jax.report import plan_pictures  # loads matplotlib
+
         figure = plan_pictures.epsilon_figure(curves, wanted, _DELTA.value, title)
         figure.savefig(_PLOT.value, dpi=150)
         print(f"figure: {_PLOT.value}")

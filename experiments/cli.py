@@ -1,15 +1,17 @@
 """What every command-line program shares: flags from sections, and kind errors."""
 
 import dataclasses
+import inspect
 import pathlib
 import sys
 import tempfile
+import textwrap
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from absl import app, flags, logging
 
-from dpsparfl_jax import config, config_values, options
+from dpsparfl_jax import __version__, config, config_values, options
 from dpsparfl_jax.errors import InputError
 
 BAD_INPUT, INTERRUPTED = 2, 130
@@ -31,7 +33,7 @@ def define_config_flags(base: config.RunConfig, only: Sequence[str] = ()) -> Non
 
     With `only`, for these alone.
     """
-    define = {
+    define: dict[type, Callable[..., Any]] = {
         bool: flags.DEFINE_bool,
         int: flags.DEFINE_integer,
         float: flags.DEFINE_float,
@@ -113,6 +115,14 @@ def check_output(flag: str, path: str) -> None:
         raise InputError(f"--{flag}={path} is a folder: name a file in it.")
 
 
+def check_picture(path: str) -> None:
+    """Refuses a file of a format that no figure is drawn in."""
+    if pathlib.Path(path).suffix.lower() not in (".pdf", ".png", ".svg"):
+        raise InputError(
+            f"a figure's file ending is one of pdf, png, svg, unlike {path!r}."
+        )
+
+
 def check_folder(flag: str, path: str) -> pathlib.Path:
     """The folder, made if need be; refuses one that cannot be written."""
     folder = pathlib.Path(path)
@@ -127,31 +137,38 @@ def check_folder(flag: str, path: str) -> pathlib.Path:
     return folder
 
 
-def run(main: Callable[..., int | None], *, positional: bool = False) -> None:
+def run(main: Callable[..., int | None]) -> None:
     """Runs a program: bad flags or input give one sentence and exit code 2.
 
-    With `positional`, main gets the arguments that are no flags. What it returns is the
+    A main with a parameter gets the arguments that are no flags. What it returns is the
     exit code. Ctrl-C ends with 130 and no traceback.
     """
+    takes_words = bool(inspect.signature(main).parameters)
 
     def parse(argv: Sequence[str]) -> list[str]:
+        if {"--help", "-help", "-h", "--helpfull"} & set(argv[1:]):
+            print(help_text(sys.modules[main.__module__].__doc__ or ""))
+            sys.exit(0)
+        if "--version" in argv[1:]:
+            print(__version__)
+            sys.exit(0)
         try:
-            left = flags.FLAGS(argv)
+            words = flags.FLAGS(argv)
         except flags.Error as error:
-            _refuse(str(error))
+            refuse(str(error))
         for old in config_values.RENAMED_SETTINGS:
             if old in flags.FLAGS and flags.FLAGS[old].present:
                 current_name(old)
-        if len(left) > 1 and not positional:
-            _refuse(f"unexpected argument {left[1]!r}: settings are --name=value.")
-        return left
+        if len(words) > 1 and not takes_words:
+            refuse(f"unexpected argument {words[1]!r}: settings are --name=value.")
+        return words
 
     def guarded(argv: Sequence[str]) -> None:
         logging.set_verbosity(logging.WARNING)
         try:
-            code = main(list(argv[1:])) if positional else main()
+            code = main(list(argv[1:])) if takes_words else main()
         except InputError as error:
-            _refuse(str(error))
+            refuse(str(error))
         except KeyboardInterrupt:
             print("Interrupted.", file=sys.stderr)
             code = INTERRUPTED
@@ -160,6 +177,21 @@ def run(main: Callable[..., int | None], *, positional: bool = False) -> None:
     app.run(guarded, flags_parser=parse)
 
 
-def _refuse(message: str) -> None:
+def help_text(about: str) -> str:
+    """What a program does and all of its flags; those of libraries are left out."""
+    lines = [about.strip(), ""]
+    defined = flags.FLAGS.flags_by_module_dict()
+    for module in sorted(defined, key=lambda name: name == __name__):
+        for flag in defined[module] if not module.startswith("absl") else ():
+            if flag.name in config_values.RENAMED_SETTINGS:
+                continue
+            name = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}"
+            text = f"{name}: {flag.help}"
+            lines.append(textwrap.fill(text, 88, subsequent_indent="    "))
+    return "\n".join(lines)
+
+
+def refuse(message: str) -> NoReturn:
+    """One sentence, exit code 2."""
     print(f"{message} (--help lists every flag)", file=sys.stderr)
     sys.exit(BAD_INPUT)

@@ -13,7 +13,7 @@ from tqdm import tqdm
 from dpsparfl_jax import records
 from dpsparfl_jax.config import PerfConfig, RunConfig
 from dpsparfl_jax.errors import InputError, StorageError, UnfinishedRunError
-from dpsparfl_jax.records import rows
+from dpsparfl_jax.records import columns, rows
 from dpsparfl_jax.runner import drive
 from dpsparfl_jax.runner.drive import describe_failure
 from dpsparfl_jax.runner.folder_sink import FolderSink
@@ -22,6 +22,7 @@ from dpsparfl_jax.runner.run import Run
 from .grid import Points
 
 _FAILED = 1
+_SHOWN = ("rounds", "accuracy", "delay_s", "energy_j", "epsilon_max", "fairness")
 
 
 class Stopper:
@@ -145,31 +146,32 @@ def train(
 
 def table(runs: Sequence[records.RecordedRun]) -> str:
     """The final table: one line a run."""
-    width = max([len(run.name) for run in runs], default=0) + 2
-    head = (
-        "rounds  accuracy    delay s   energy J  epsilon max  fairness  s/round  "
-        "planning"
-    )
-    lines = [f"{'run':<{width}}{head}"]
+    headings = {**columns.summary_columns(), "fairness": ("fairness", "{:.3f}")}
+    lines = [["run", *(headings[name][0] for name in _SHOWN), "s/round", "planning"]]
     for run in runs:
         if not run.done:
-            rounds = len(run.rounds)
-            lines.append(f"{run.name:<{width}}{rounds:6d}  unfinished")
+            rounds = f"{len(run.rounds)} (unfinished)"
+            lines.append([run.name, rounds, *["-"] * (len(_SHOWN) + 1)])
             continue
-        told = rows.summarise(
+        summary = rows.summarise(
             run.rounds.to_dict("records"), run.clients.to_dict("records")
         )
-        epsilon = told["epsilon_max"]
-        seconds = run.rounds["device_s"].sum()
-        usual = run.rounds["device_s"].median()  # without compilation
-        planning = run.manifest["planning_s"]
-        fair = told["fairness"]
-        lines.append(
-            f"{run.name:<{width}}{told['rounds']:6d}  {told['accuracy']:8.3f}  "
-            f"{told['delay_s']:9.1f}  {told['energy_j']:9.1f}  "
-            + (f"{'infinite':>11}" if epsilon is None else f"{epsilon:11.3f}")
-            + (f"{'-':>10}" if fair is None else f"{fair:10.3f}")
-            + f"  {usual:7.2f}"
-            f"  {planning / (planning + seconds):8.1%}"
+        cells = [_cell(name, summary[name], headings[name][1]) for name in _SHOWN]
+        device_s, planning_s = run.rounds["device_s"], run.manifest["planning_s"]
+        share = planning_s / (planning_s + device_s.sum())
+        # The median leaves out compilation.
+        lines.append([run.name, *cells, f"{device_s.median():.2f}", f"{share:.1%}"])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if number == 0 else cell.rjust(width)
+            for number, (cell, width) in enumerate(zip(line, widths, strict=True))
         )
-    return "\n".join(lines)
+        for line in lines
+    )
+
+
+def _cell(name: str, value: float | None, form: str) -> str:
+    if value is None:
+        return "infinite" if name.startswith("epsilon") else "-"
+    return form.format(value)

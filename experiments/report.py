@@ -32,4 +32,4 @@ def main(folders: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, positional=True)
+    cli.run(main)

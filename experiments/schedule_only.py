@@ -21,7 +21,6 @@ from dpsparfl_jax.planning import schedule as schedule_lib
 from dpsparfl_jax.planning import theory
 from dpsparfl_jax.planning.schedule import Schedule
 from dpsparfl_jax.privacy import opening
-from dpsparfl_jax.report import plan_pictures
 
 from . import cli, presets
 
@@ -78,9 +77,11 @@ def main() -> None:
     for flag, path in (("plot", _PLOT.value), ("plot_world", _WORLD.value)):
         cli.check_output(flag, path)
         if path:
-            plan_pictures.check_format(path)
+            cli.check_picture(path)
     if _OUT.value:
         cli.check_folder("out", _OUT.value)
+    from dpsparfl_jax.report import plan_pictures  # loads matplotlib
+
     settings = cli.config_from_flags(presets.get_preset(_PRESET.value).settings)
     from dpsparfl_jax.runner.run import Run  # JAX takes seconds to load
 
@@ -105,8 +106,8 @@ def main() -> None:
         rows.append(line(name, variant, plan, time.perf_counter() - began))
         schedules[name] = plan
         if _OUT.value:
-            path = pathlib.Path(_OUT.value) / f"{name.replace('/', '_')}.npz"
-            schedule_lib.save(plan, path)
+            file = f"{name.replace('/', '_')}.npz"
+            schedule_lib.save(plan, pathlib.Path(_OUT.value) / file)
     print(
         f"{'policy':<24} rounds all busy    delay    first     last    keep  |share-"
         "   hours planned"

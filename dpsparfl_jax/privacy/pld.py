@@ -9,10 +9,9 @@ number at a time, which is why it is not asked for whole curves.
 
 import functools
 import importlib.metadata
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from dp_accounting.pld import privacy_loss_mechanism
 from numpy.typing import NDArray
 from scipy import fft, signal, special
 
@@ -20,10 +19,7 @@ from dpsparfl_jax.privacy.mechanism import Mechanism, Release
 from dpsparfl_jax.registry import ACCOUNTANTS
 
 Losses = NDArray[np.float64]
-_DIRECTIONS = (
-    privacy_loss_mechanism.AdjacencyType.REMOVE,
-    privacy_loss_mechanism.AdjacencyType.ADD,
-)
+_DIRECTIONS = ("REMOVE", "ADD")  # of the neighbouring relation
 _TILTS = np.geomspace(1e-2, 1e4, 80)  # at which Chernoff's bound is tried
 _TAIL = 1e-15  # probability outside the window of a composition; counted as infinite
 _ROUNDING = 2.0**-52  # a step: rounding of its spectrum, grows with its power; likewise
@@ -98,13 +94,14 @@ class PldAccountant:
         return epsilon
 
 
-def _privacy_loss(
-    release: Release, direction: privacy_loss_mechanism.AdjacencyType
-) -> privacy_loss_mechanism.GaussianPrivacyLoss:
-    return privacy_loss_mechanism.GaussianPrivacyLoss(
+def _privacy_loss(release: Release, direction: str) -> Any:
+    # Takes a second to load: not before a curve must be computed.
+    from dp_accounting.pld import privacy_loss_mechanism as library
+
+    return library.GaussianPrivacyLoss(
         release.noise_multiplier,
         sampling_prob=release.sampling_rate,
-        adjacency_type=direction,
+        adjacency_type=library.AdjacencyType[direction],
     )
 
 
@@ -124,11 +121,7 @@ def _coarse_enough(release: Release, interval: float) -> float:
 
 
 @functools.lru_cache(maxsize=16)
-def _step_loss(
-    release: Release,
-    interval: float,
-    direction: privacy_loss_mechanism.AdjacencyType,
-) -> _StepLoss:
+def _step_loss(release: Release, interval: float, direction: str) -> _StepLoss:
     """Probabilities whose delta is exact at every grid point (connect the dots)."""
     loss = _privacy_loss(release, direction)
     bounds = loss.connect_dots_bounds()

@@ -1,10 +1,10 @@
 """Poisson batches on the host: rates, words, padded sizes, and what overflow costs."""
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 from dpsparfl_jax.errors import InputError
 
@@ -44,7 +44,7 @@ def overflow_probability(
     Over k steps the cut mechanism differs from the exact one with probability at most k
     times this, which is what an accountant adds to delta.
     """
-    return np.asarray(stats.binom.sf(capacity, size, rate), np.float64)
+    return np.asarray(_binomial().sf(capacity, size, rate), np.float64)
 
 
 def batch_capacity(sizes: ArrayLike, rates: ArrayLike, probability: float) -> int:
@@ -55,7 +55,7 @@ def batch_capacity(sizes: ArrayLike, rates: ArrayLike, probability: float) -> in
     sizes = np.asarray(sizes)
     if not 0 < probability < 1:
         raise InputError("the overflow probability must lie strictly between 0 and 1.")
-    needed = int(np.max(stats.binom.isf(probability, sizes, np.asarray(rates))))
+    needed = int(np.max(_binomial().isf(probability, sizes, np.asarray(rates))))
     while np.max(overflow_probability(sizes, rates, needed)) > probability:
         needed += 1
     return max(1, min(needed, int(np.max(sizes))))
@@ -71,7 +71,7 @@ def padded_sizes(
     sizes.
     """
     grid = sorted({min(2 * k, capacity) for k in range(1, math.ceil(capacity / 2) + 1)})
-    below = stats.binom.cdf(grid, size, rate)  # P(n <= grid[j])
+    below = _binomial().cdf(grid, size, rate)  # P(n <= grid[j])
     # best[j]: least expected padded size of batches n <= grid[j], and the sizes used.
     best: list[tuple[float, tuple[int, ...]]] = [
         (g * below[j], (g,)) for j, g in enumerate(grid)
@@ -88,3 +88,9 @@ def padded_sizes(
             for j, g in enumerate(grid)
         ]
     return best[-1][1]
+
+
+def _binomial() -> Any:
+    from scipy import stats  # takes half a second to load: not before it is needed
+
+    return stats.binom

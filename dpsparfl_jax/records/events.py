@@ -10,26 +10,8 @@ from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.summary import scalar
 
-from dpsparfl_jax.records.rows import Row
+from dpsparfl_jax.records.columns import COLUMNS, Row
 from dpsparfl_jax.storage import writing
-
-TAGS = {
-    "test/accuracy": "accuracy",
-    "test/loss": "loss",
-    "train/loss": "train_loss",
-    "train/clipped_fraction": "clipped_fraction",
-    "train/gradient_to_noise": "gradient_to_noise",
-    "delay/round_s": "round_delay_s",
-    "delay/cumulative_s": "cumulative_delay_s",
-    "energy/cumulative_j": "cumulative_energy_j",
-    "schedule/keep_rate_mean": "keep_rate_mean",
-    "schedule/delay_queue": "delay_queue",
-    "schedule/fairness_queue_max": "fairness_queue_max",
-    "schedule/objective": "objective",
-    "privacy/epsilon_max": "epsilon_max",
-    "privacy/epsilon_mean": "epsilon_mean",
-    "privacy/live_clients": "live_clients",
-}
 
 
 class EventLog:
@@ -48,10 +30,10 @@ class EventLog:
     def add(self, row: Row, wall_time: float) -> None:
         """One round."""
         with writing(self._path):
-            for tag, name in TAGS.items():
-                if row[name] is not None:
+            for name, column in COLUMNS.items():
+                if column.tag and row[name] is not None:
                     event = Event(
-                        summary=scalar(tag, row[name]),
+                        summary=scalar(column.tag, row[name]),
                         step=row["round"],
                         wall_time=wall_time,
                     )

@@ -27,7 +27,7 @@ from dpsparfl_jax import config, config_values
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.planning import schedule as schedule_lib
 from dpsparfl_jax.planning.schedule import Schedule
-from dpsparfl_jax.records.rows import Row
+from dpsparfl_jax.records.columns import Row
 from dpsparfl_jax.storage import PART, FolderLock, write_whole, writing
 
 MANIFEST, ROUNDS, CLIENTS = "manifest.json", "rounds.jsonl", "clients.csv"

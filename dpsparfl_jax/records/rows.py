@@ -2,10 +2,9 @@
 
 Everything here is a pure function of the schedule and of what came back from training.
 Numbers are plain Python ones; what is not finite (no noise: epsilon is infinite) is
-None, as JSON has no word for it.
+None, as JSON has no word for it. `columns` says what each column is.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,19 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsparfl_jax.planning.schedule import Schedule
+from dpsparfl_jax.records.columns import COLUMNS, REDUCERS, RoundView, Row, finite
 from dpsparfl_jax.types import RoundOutput
-
-Row = dict[str, Any]
-WALL_TIMES = ("host_s", "device_s")  # the only fields that differ between repetitions
-
-
-def finite(value: Any) -> float | None:
-    """A plain number, or None."""
-    return float(value) if value is not None and math.isfinite(value) else None
-
-
-def _mean(values: NDArray[Any]) -> float | None:
-    return finite(np.mean(values)) if len(values) else None
 
 
 class RoundRows:
@@ -36,82 +24,24 @@ class RoundRows:
         self.schedule = schedule
         energy = np.sum(schedule.upload_j + schedule.training_j, axis=1)
         bits = np.sum(schedule.bits, axis=1)
-        self.energy_j, self.bits = energy, bits
-        self.cumulative = {
+        self.totals = {
+            "round_energy_j": energy,
+            "round_bits": bits,
             "cumulative_delay_s": np.cumsum(schedule.round_delay_s),
             "cumulative_energy_j": np.cumsum(energy),
             "cumulative_bits": np.cumsum(bits),
         }
 
     def row(self, output: RoundOutput) -> Row:
-        """One flat row; `round` counts from 1."""
+        """One flat row: a value for every column."""
         t = output.round_index
-        return {
-            "round": t + 1,
-            "accuracy": finite(output.accuracy),
-            "loss": finite(output.loss),
-            **self._planned(t),
-            **self._trained(output),
-            "host_s": finite(output.host_s),
-            "device_s": finite(output.device_s),
+        sends = self.schedule.sends[t]
+        diagnostics = {
+            name: np.asarray(values)[sends]
+            for name, values in output.diagnostics._asdict().items()
         }
-
-    def _planned(self, t: int) -> Row:
-        plan, sends = self.schedule, self.schedule.sends[t]
-        slowest = int(np.argmax(plan.delay_s[t]))
-        training, upload = plan.training_s[t, slowest], plan.upload_s[t, slowest]
-        spent, budget = plan.epsilon_spent[t], plan.budget
-        queue = plan.fairness_queue[t]
-        return {
-            "round_delay_s": float(plan.round_delay_s[t]),
-            "downlink_s": float(plan.delay_s[t, slowest] - training - upload),
-            "training_s": float(training),
-            "upload_s": float(upload),
-            "energy_j": float(self.energy_j[t]),
-            "bits": float(self.bits[t]),
-            **{name: float(total[t]) for name, total in self.cumulative.items()},
-            "clients": plan.client[t][sends].tolist(),
-            "channels": np.flatnonzero(sends).tolist(),
-            "powers_w": plan.power_w[t][sends].tolist(),
-            "keep_rates": plan.keep_rate[t][sends].tolist(),
-            "delays_s": plan.delay_s[t][sends].tolist(),
-            "keep_rate_mean": _mean(plan.keep_rate[t][sends]),
-            "delay_queue": float(plan.delay_queue[t]),
-            "fairness_queue_min": float(np.min(queue)),
-            "fairness_queue_mean": float(np.mean(queue)),
-            "fairness_queue_max": float(np.max(queue)),
-            "objective": finite(plan.value[t]),
-            "objective_lower_bound": finite(plan.lower_bound[t]),
-            "epsilon_max": finite(np.max(spent)),
-            "epsilon_mean": finite(np.mean(spent)),
-            "epsilon_margin": finite(np.min(_margin(budget, spent))),
-            "live_clients": int(np.sum(plan.live[t])),
-        }
-
-    def _trained(self, output: RoundOutput) -> Row:
-        sends = self.schedule.sends[output.round_index]
-        seen = {
-            name: np.asarray(column)[sends]
-            for name, column in output.diagnostics._asdict().items()
-        }
-        return {
-            "train_loss": _mean(seen["loss"]),
-            "clipped_fraction": _mean(seen["clipped_fraction"]),
-            "median_norm": _mean(seen["median_norm"]),
-            "gradient_to_noise": _mean(seen["gradient_to_noise"]),
-            "examples": int(np.sum(seen["examples"])),
-            "overflow": int(np.sum(seen["overflow"])),
-            "nonfinite_examples": int(np.sum(seen["nonfinite_examples"])),
-            "kept_coordinates": int(np.sum(seen["kept"])),
-            "diverged": int(np.sum(seen["diverged"])),
-        }
-
-
-def _margin(budget: NDArray[Any], spent: NDArray[Any]) -> NDArray[Any]:
-    """Epsilon left; infinite for everybody without noise."""
-    with np.errstate(invalid="ignore"):
-        left = budget - spent
-    return np.where(np.isnan(left), np.inf, left)
+        view = RoundView(self.schedule, t, sends, output, diagnostics, self.totals)
+        return {name: column.of(view) for name, column in COLUMNS.items()}
 
 
 def client_rows(
@@ -153,26 +83,22 @@ def client_rows(
 
 
 def summarise(rounds: Sequence[Mapping[str, Any]], clients: Sequence[Row]) -> Row:
-    """What a table of runs shows of one.
+    """What a table of runs shows of one: columns reduced as `columns` says.
 
     Fairness is Jain's index of participations over the rates that clients should have:
     1 if everybody takes part exactly in proportion, 1/U if only one client does, None
-    if nobody ever does.
+    if nobody ever does. Rows may come from a frame: nan is as good as None.
     """
-    last = rounds[-1]
-    accuracies = [row["accuracy"] for row in rounds if row["accuracy"] is not None]
+    told: Row = {}
+    for column in COLUMNS.values():
+        for part in column.summary:
+            values = [row.get(column.name) for row in rounds]
+            there = [value for value in values if finite(value) is not None]
+            told[part.name] = REDUCERS[part.reducer](there)
     served = np.array([c["participations"] / c["rate"] for c in clients if c["rate"]])
-    return {
-        "rounds": last["round"],
-        "accuracy": accuracies[-1] if accuracies else None,
-        "best_accuracy": max(accuracies, default=None),
-        "delay_s": last["cumulative_delay_s"],
-        "energy_j": last["cumulative_energy_j"],
-        "bits": last["cumulative_bits"],
-        "epsilon_max": last["epsilon_max"],
-        "epsilon_mean": last["epsilon_mean"],
-        "fairness": float(np.sum(served) ** 2 / (served.size * np.sum(served**2)))
+    told["fairness"] = (
+        float(np.sum(served) ** 2 / (served.size * np.sum(served**2)))
         if served.any()
-        else None,
-        "diverged": sum(row["diverged"] for row in rounds),
-    }
+        else None
+    )
+    return told

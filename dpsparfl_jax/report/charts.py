@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dpsparfl_jax.records import RecordedRun
+from dpsparfl_jax.records.columns import label
 
 Floats = NDArray[np.float64]
 # Okabe and Ito's colours, without those too pale on white; then other dashes.
@@ -173,27 +174,33 @@ def _shares(runs: Sequence[Shown]) -> list[Curve]:
 
 CHARTS = {
     "accuracy_rounds": Chart(
-        "Test accuracy by round", "round", "test accuracy", _lines("accuracy"), "", True
+        "Test accuracy by round", "round", label("accuracy", "test accuracy"),
+        _lines("accuracy"), "", True
     ),
     "accuracy_delay": Chart(
-        "Test accuracy by delay", "delay so far (s)", "test accuracy",
+        "Test accuracy by delay", label("cumulative_delay_s", "delay so far"),
+        label("accuracy", "test accuracy"),
         _lines("accuracy", "cumulative_delay_s"), percent=True,
     ),
-    "loss": Chart("Test loss", "round", "test loss", _lines("loss")),
-    "keep_rate": Chart("Keep rate", "round", "mean keep rate", _lines("keep_rate_mean"),
+    "loss": Chart("Test loss", "round", label("loss", "test loss"), _lines("loss")),
+    "keep_rate": Chart("Keep rate", "round", label("keep_rate_mean", "mean keep rate"),
+        _lines("keep_rate_mean"),
         "Mean over the clients that send."),
-    "delay": Chart("Round delay", "round", "round delay (s)", _delays("round_delay_s"),
+    "delay": Chart("Round delay", "round", label("round_delay_s"),
+        _delays("round_delay_s"),
         "Of the slowest client that sends; dashed: the target."),
     "mean_delay": Chart("Mean round delay so far", "round", "mean delay (s)",
         _delays("mean_delay_s"), "Dashed: the target."),
-    "delay_queue": Chart("Delay queue", "round", "delay queue", _lines("delay_queue")),
+    "delay_queue": Chart("Delay queue", "round", label("delay_queue"),
+        _lines("delay_queue")),
     "fairness_queue": Chart("Fairness queue", "round", "fairness queue", _fairness,
         f"Mean of clients; bands, up to {FEW} runs: from the least to the largest."),
     "epsilon": Chart("Privacy spent by client", "client", "epsilon", _epsilons,
         "Dots: spent. Horizontal marks: the client's budget.", from_zero=True),
     "participation": Chart("Participation by client", "participation rate beta",
         "share of rounds", _shares, "On the diagonal: as often as it should."),
-    "energy": Chart("Energy of all clients", "round", "energy so far (J)",
+    "energy": Chart("Energy of all clients", "round",
+        label("cumulative_energy_j", "energy so far"),
         _lines("cumulative_energy_j"), from_zero=True),
     "clients": Chart("Clients", "round", "clients", _cohorts,
         "Lines: clients with budget left. Fine dots: clients that send.",

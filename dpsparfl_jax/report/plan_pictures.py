@@ -1,6 +1,5 @@
 """Figures, as functions of numbers; they open no window and keep no state."""
 
-import pathlib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -9,20 +8,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.planning.schedule import Schedule
 from dpsparfl_jax.units import ratio_to_db
 from dpsparfl_jax.wireless.world import World
-
-FORMATS = ("pdf", "png", "svg")
-
-
-def check_format(path: str) -> None:
-    """Refuses a figure file of a format that we do not draw."""
-    if pathlib.Path(path).suffix.lower().removeprefix(".") not in FORMATS:
-        raise InputError(
-            f"a figure's file ending is one of {', '.join(FORMATS)}, unlike {path!r}."
-        )
 
 
 def epsilon_figure(

@@ -14,29 +14,14 @@ from typing import Any
 import pandas as pd
 
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.records import RecordedRun, rows
-from dpsparfl_jax.records.rows import Row
+from dpsparfl_jax.records import RecordedRun, columns, rows
+from dpsparfl_jax.records.columns import Row
 from dpsparfl_jax.report import chart_pictures, charts
 from dpsparfl_jax.report import page as page_lib
 from dpsparfl_jax.report.charts import Shown
 from dpsparfl_jax.storage import write_whole, writing
 
 PAGE = "report.html"
-_FIELDS = (
-    "round accuracy cumulative_delay_s cumulative_energy_j cumulative_bits epsilon_max "
-    "epsilon_mean diverged"
-).split()
-_COLUMNS = {  # of the table of runs: heading and form
-    "rounds": ("rounds", "{:.0f}"),
-    "accuracy": ("accuracy", "{:.2%}"),
-    "best_accuracy": ("best accuracy", "{:.2%}"),
-    "delay_s": ("delay (s)", "{:,.0f}"),
-    "energy_j": ("energy (J)", "{:,.4g}"),
-    "epsilon_max": ("epsilon, max", "{:.3f}"),
-    "epsilon_mean": ("epsilon, mean", "{:.3f}"),
-    "fairness": ("fairness", "{:.3f}"),
-    "diverged": ("diverged", "{:.0f}"),
-}
 
 
 def write_report(
@@ -64,15 +49,13 @@ def is_private(run: RecordedRun) -> bool:
 def summary(run: RecordedRun) -> Row:
     """What `rows.summarise` says; None is what a run cannot tell yet."""
     if run.rounds.empty:
-        return {**dict.fromkeys(_COLUMNS), "rounds": 0}
-    table = run.rounds.reindex(columns=_FIELDS).astype(float)
-    rounds = [
-        {name: rows.finite(value) for name, value in zip(_FIELDS, row, strict=True)}
-        for row in table.itertuples(index=False)
-    ]
-    clients = run.clients.to_dict("records")
-    told = rows.summarise(rounds, clients)
-    return told | {name: int(told[name]) for name in ("rounds", "diverged")}
+        return {**dict.fromkeys(_headings()), "rounds": 0}
+    return rows.summarise(run.rounds.to_dict("records"), run.clients.to_dict("records"))
+
+
+def _headings() -> dict[str, tuple[str, str]]:
+    """Heading and format of the columns of the table of runs."""
+    return {**columns.summary_columns(), "fairness": ("fairness", "{:.3f}")}
 
 
 def settings_of(run: RecordedRun) -> dict[str, Any]:
@@ -132,7 +115,7 @@ def _line(run: RecordedRun, one: Shown) -> dict[str, str]:
     of = f", {whole} planned" if whole else ""
     tag = "" if run.done else f' <span class="tag">unfinished{of}</span>'
     cells, told = {"run": page_lib.swatch(one) + tag}, summary(run)
-    for name, (head, form) in _COLUMNS.items():
+    for name, (head, form) in _headings().items():
         cells[head] = "-" if told[name] is None else form.format(told[name])
         if name.startswith("epsilon") and not is_private(run):
             cells[head] = "not private"

@@ -16,7 +16,8 @@ from tqdm import tqdm
 
 from dpsparfl_jax.errors import InputError, StorageError
 from dpsparfl_jax.privacy.clip_norm import ClipNorm
-from dpsparfl_jax.records.rows import RoundRows, Row
+from dpsparfl_jax.records.columns import Row
+from dpsparfl_jax.records.rows import RoundRows
 from dpsparfl_jax.runner import grouping
 from dpsparfl_jax.runner.batch import Batch
 from dpsparfl_jax.runner.prefetch import prefetch

@@ -26,6 +26,7 @@ from dpsparfl_jax.planning.schedule import Schedule
 from dpsparfl_jax.privacy import opening, poisson
 from dpsparfl_jax.privacy.ledger import Ledger
 from dpsparfl_jax.records import rows
+from dpsparfl_jax.records.columns import Row
 from dpsparfl_jax.training import models
 from dpsparfl_jax.types import ModelSize
 
@@ -144,7 +145,7 @@ class Run:
         clients = partition.deal(self.settings.data, images.sets, self.settings.seed)
         return dataclasses.replace(self, known_data=ClientData(images, clients))
 
-    def client_table(self, right: NDArray[np.bool_]) -> list[rows.Row]:
+    def client_table(self, right: NDArray[np.bool_]) -> list[Row]:
         """The table of clients after the last round, which told `right` [E] right."""
         sets, clients = self.data.images.sets, self.data.clients
         counts = partition.label_counts(

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from dpsparfl_jax.planning.schedule import Schedule
 from dpsparfl_jax.privacy.clip_norm import ClipNorm
-from dpsparfl_jax.records.rows import Row
+from dpsparfl_jax.records.columns import Row
 from dpsparfl_jax.runner.run import Run
 from dpsparfl_jax.types import ServerState
 

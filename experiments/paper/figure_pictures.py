@@ -5,6 +5,7 @@ A picture is a function of the figure's table alone, and carries the table's che
 
 import hashlib
 import pathlib
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,7 +31,7 @@ def draw(figure: Figure, table: pd.DataFrame) -> plt.Figure:
     lines = -(-len(figure.panels) // columns)
     picture = plt.Figure(figsize=(3.3 * columns, 2.7 * lines), layout="constrained")
     axes = picture.subplots(lines, columns, squeeze=False).ravel()
-    names: dict[str, object] = {}
+    names: dict[str, Any] = {}
     coloured = [name for name in table["series"].unique() if name not in _PLAIN]
     for panel, place in zip(figure.panels, axes, strict=False):
         _panel(place, panel, table[table["panel"] == panel.name], coloured)
@@ -74,14 +75,14 @@ def _panel(axes: Axes, panel: Panel, table: pd.DataFrame, coloured: list[str]) -
         axes.text(0.5, 0.5, "not run", ha="center", transform=axes.transAxes)
 
 
-def _look(name: str, coloured: list[str]) -> dict[str, object]:
+def _look(name: str, coloured: list[str]) -> dict[str, Any]:
     if name in _PLAIN:
         return {"color": "0.45", "dashes": DASHES[2 + _PLAIN.index(name)]}
     number = coloured.index(name)
     return {"color": COLOURS[number % len(COLOURS)], "dashes": DASHES[number // 7]}
 
 
-def _curve(axes: Axes, name: str, rows: pd.DataFrame, look: dict[str, object]) -> None:
+def _curve(axes: Axes, name: str, rows: pd.DataFrame, look: dict[str, Any]) -> None:
     """The mean over seeds where all of them are, and thin lines for each of a few."""
     dashes = look.pop("dashes")
     style = {"dashes": dashes} if dashes else {}
