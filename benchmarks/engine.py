@@ -143,7 +143,7 @@ def textbook(setting: Setting, width: int) -> timing.Contender:
     )
 
     def draw(key: jax.Array) -> Any:
-        keep = poisson.probability_word(setting.keep_rate)
+        keep = jnp.asarray(poisson.probability_word(setting.keep_rate))
         return masks.bernoulli_mask(key, setting.params, keep)
 
     mask = jax.vmap(draw)(jax.random.split(jax.random.key(1), CLIENTS))

@@ -7,7 +7,8 @@ import jax
 import numpy as np
 
 from dpsparfl_jax.data import packing
-from dpsparfl_jax.training import cohort, keys, local, models, tasks
+from dpsparfl_jax.runner import tasks
+from dpsparfl_jax.training import cohort, keys, local, models
 from dpsparfl_jax.types import ClientTables, ImageSet
 
 SHAPE = (8, 8, 1)

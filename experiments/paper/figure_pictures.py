@@ -58,7 +58,7 @@ def _panel(axes: Axes, panel: Panel, table: pd.DataFrame, coloured: list[str]) -
     for name, rows in table.groupby("series", sort=False):
         look = _look(str(name), coloured)
         if panel.draw in figure_curves.DOTS:
-            dots = {"ls": "", "marker": ".", "ms": 3, "alpha": 0.6}
+            dots: dict[str, Any] = {"ls": "", "marker": ".", "ms": 3, "alpha": 0.6}
             axes.plot(rows["x"], rows["y"], label=name, color=look["color"], **dots)
         else:
             _curve(axes, str(name), rows, look)
