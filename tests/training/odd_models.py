@@ -22,7 +22,7 @@ class Assorted(nn.Module):
 class Normed(nn.Module):
     @nn.compact
     def __call__(self, x):
-        x = nn.LayerNorm()(nn.Dense(6)(x.reshape(x.shape[0], -1)))
+        x = nn.RMSNorm()(nn.Dense(6)(x.reshape(x.shape[0], -1)))
         return nn.Dense(10)(x)
 
 

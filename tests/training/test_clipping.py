@@ -12,7 +12,7 @@ import pytest
 
 from dpsparfl_jax.data import packing
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.training import clipping, layers, masks, models
+from dpsparfl_jax.training import clipping, masks, models, patches
 from tests import worlds
 from tests.reference import plain
 from tests.training import odd_models
@@ -240,8 +240,8 @@ def test_patches_times_a_matrix_is_the_native_convolution():
         x = jax.random.normal(jax.random.key(0), (2, 9, 8, 3))
         variables = conv.init(jax.random.key(1), x)
         pads = jax.lax.padtype_to_pads(x.shape[1:3], kernel, strides, padding)
-        patches = layers.extract_patches(x, kernel, strides, tuple(pads))
-        own = patches @ variables["params"]["kernel"].reshape(-1, 7)
+        windows = patches.extract_patches(x, kernel, strides, tuple(pads))
+        own = windows @ variables["params"]["kernel"].reshape(-1, 7)
         np.testing.assert_allclose(own, conv.apply(variables, x), atol=1e-5)
 
 
