@@ -265,13 +265,14 @@ class EmbedRule(LayerRule):
 
     def record(self, module: Any, inputs: jax.Array) -> jax.Array:
         """Rows looked up, int32 from 0 to V - 1; V where there is no such row."""
+        inputs = jnp.asarray(inputs)
         narrow = (jnp.int8, jnp.int16, jnp.int32, jnp.uint8, jnp.uint16)
         special = module.dtype not in (None, jnp.float32)
         special |= module.param_dtype != jnp.float32
         special |= module.promote_dtype is not promote_dtype
         refuse_if(special or inputs.dtype not in narrow, module)
         length = module.num_embeddings
-        ids = jnp.asarray(inputs, jnp.int32)
+        ids = inputs.astype(jnp.int32)
         if length == 1:  # Flax gives the only row, whatever the number.
             return jnp.zeros_like(ids)
         ids = jnp.where(ids < 0, ids + length, ids)
