@@ -5,11 +5,10 @@ gradient of a dense layer for one example: with input a, output cotangent d and 
     || M * (a d^T) ||^2 = (a*a)^T M (d*d)        and
     sum_m c_m M * (a_m d_m^T) = M * (A^T diag(c) D)
 are exact, and two matrix products serve a whole batch. A convolution's kernel is small,
-so its per-example gradient is formed from patches.
+so its per-example gradient is formed from patches. `layer_rules` lists all such layers.
 """
 
 import logging
-from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import flax.linen as nn
@@ -20,19 +19,13 @@ import optax
 
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.training import layers as layers_lib
+from dpsparfl_jax.training.layer_gradients import EXACT
+from dpsparfl_jax.training.layer_rules import UnsupportedLayer
 from dpsparfl_jax.types import Params
 
 METHODS = ("ghost", "vmap")
 _LOG = logging.getLogger(__name__)
 _ZERO = np.float32(0)
-
-# Accelerators round the inputs of a default matrix product to 10 bits or fewer. A norm
-# and the sum it bounds must not be rounded apart, so these products are full float32.
-_EXACT = jax.lax.Precision.HIGHEST
-
-
-def _dot(a: jax.Array, b: jax.Array) -> jax.Array:
-    return jnp.matmul(a, b, precision=_EXACT)
 
 
 class ClippedSum(NamedTuple):
@@ -91,7 +84,7 @@ def make_clipped_sum(
     if method == "ghost":
         try:
             opened = layers_lib.opened_layers(model, params, image_shape)
-        except layers_lib.UnsupportedLayer as reason:
+        except UnsupportedLayer as reason:
             _LOG.warning(
                 "clipping method 'ghost' does not fit this model (%s); using 'vmap', "
                 "which is slower and equal.",
@@ -128,7 +121,7 @@ def _textbook(model: nn.Module) -> ClippedSumFn:
         def weighted_sum(g: jax.Array) -> jax.Array:
             keep = usable.reshape(-1, *[1] * (g.ndim - 1))
             clean = jnp.where(keep, g, _ZERO)
-            return jnp.tensordot(factors, clean, axes=1, precision=_EXACT)
+            return jnp.tensordot(factors, clean, axes=1, precision=EXACT)
 
         total = jax.tree.map(weighted_sum, grads)
         return ClippedSum(
@@ -155,7 +148,7 @@ def _ghost(model: nn.Module, opened: tuple[layers_lib.Layer, ...]) -> ClippedSum
         taps = layers_lib.zero_taps(opened, images.shape[0])
         cotangents, (losses, inputs) = jax.grad(total_loss, has_aux=True)(taps)
         parts = [
-            _open_gradient(
+            layer.rule.gradient(
                 layers_lib.layer_params(mask, layer.path),
                 inputs[layer.path],
                 cotangents[layer.path],
@@ -176,70 +169,3 @@ def _put(tree: dict[str, Any], path: layers_lib.Path, value: Any) -> None:
     for name in path[:-1]:
         tree = tree.setdefault(name, {})
     tree[path[-1]] = value
-
-
-class _LayerGradient(NamedTuple):
-    """A layer's per-example gradients, known by their norms and weighted sums."""
-
-    squared_norms: jax.Array  # [B]
-    weighted_sum: Callable[[jax.Array, jax.Array], dict[str, jax.Array]]
-
-
-def _open_gradient(mask: Any, x: jax.Array, d: jax.Array) -> _LayerGradient:
-    kernel = _row_kernel if layers_lib.is_row(x) else _patch_kernel
-    weights = kernel(mask["kernel"], x, d)
-    if "bias" not in mask:
-        return weights
-    sums = jnp.sum(layers_lib.positions(d), axis=1)  # [B, out]
-    sums = jnp.where(mask["bias"][None] > 0, sums, _ZERO)
-
-    def weighted_sum(factors: jax.Array, usable: jax.Array) -> dict[str, jax.Array]:
-        bias = _dot(factors, jnp.where(usable[:, None], sums, _ZERO))
-        return {**weights.weighted_sum(factors, usable), "bias": bias}
-
-    return _LayerGradient(
-        weights.squared_norms + jnp.sum(sums * sums, axis=-1), weighted_sum
-    )
-
-
-def _row_kernel(mask: jax.Array, x: jax.Array, d: jax.Array) -> _LayerGradient:
-    """Kernel of a layer with one position per example: the product formulas."""
-    x, d = x.reshape(x.shape[0], -1), d.reshape(d.shape[0], -1)
-    shape, mask = mask.shape, mask.reshape(x.shape[-1], -1)
-    # Rows are scaled to a largest entry of 1 before squaring, so that a tiny input and
-    # a huge cotangent cannot underflow and overflow apart from each other.
-    x_scale, d_scale = _row_scale(x), _row_scale(d)
-    x_unit, d_unit = x / x_scale, d / d_scale
-    unit = jnp.sum(_dot(x_unit * x_unit, mask) * (d_unit * d_unit), axis=-1)
-    scale = (x_scale * d_scale)[:, 0]
-
-    def weighted_sum(factors: jax.Array, usable: jax.Array) -> dict[str, jax.Array]:
-        clean_x = jnp.where(usable[:, None], x, _ZERO)
-        clean_d = jnp.where(usable[:, None], d, _ZERO) * factors[:, None]
-        total = jnp.where(mask > 0, _dot(clean_x.T, clean_d), _ZERO)
-        return {"kernel": total.reshape(shape)}
-
-    return _LayerGradient(unit * scale * scale, weighted_sum)
-
-
-def _row_scale(x: jax.Array) -> jax.Array:
-    largest = jnp.max(jnp.abs(x), axis=-1, keepdims=True)
-    return jnp.maximum(largest, np.finfo(np.float32).tiny)
-
-
-def _patch_kernel(mask: jax.Array, x: jax.Array, d: jax.Array) -> _LayerGradient:
-    """Kernel of a layer with many positions per example: its gradient is formed."""
-    grads = jnp.einsum(
-        "bpi,bpo->bio",
-        layers_lib.positions(x),
-        layers_lib.positions(d),
-        precision=_EXACT,
-    )
-    grads = grads.reshape(grads.shape[0], -1)
-    grads = jnp.where(mask.reshape(1, -1) > 0, grads, _ZERO)
-
-    def weighted_sum(factors: jax.Array, usable: jax.Array) -> dict[str, jax.Array]:
-        total = _dot(factors, jnp.where(usable[:, None], grads, _ZERO))
-        return {"kernel": total.reshape(mask.shape)}
-
-    return _LayerGradient(jnp.sum(grads * grads, axis=-1), weighted_sum)

@@ -11,6 +11,7 @@ import numpy as np
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.training import cohort, layers
 from dpsparfl_jax.training.clipping import example_losses
+from dpsparfl_jax.training.layer_rules import UnsupportedLayer
 from dpsparfl_jax.training.local import (
     check_images,
     check_pixel_statistics,
@@ -92,7 +93,7 @@ def _forward(
     )["params"]
     try:
         layers.opened_layers(model, shapes, image_shape)
-    except layers.UnsupportedLayer:
+    except UnsupportedLayer:
         apply: Any = model.apply
 
         def one_by_one(params: Params, images: jax.Array) -> jax.Array:

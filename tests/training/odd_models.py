@@ -22,7 +22,7 @@ class Assorted(nn.Module):
 class Normed(nn.Module):
     @nn.compact
     def __call__(self, x):
-        x = nn.LayerNorm()(nn.Dense(6)(x.reshape(x.shape[0], -1)))
+        x = nn.RMSNorm()(nn.Dense(6)(x.reshape(x.shape[0], -1)))
         return nn.Dense(10)(x)
 
 
@@ -168,3 +168,121 @@ class Mixing(nn.Module):
         x = x.reshape(-1, 8, 6).transpose(1, 0, 2)
         x = nn.Dense(2)(x).transpose(1, 0, 2)
         return nn.Dense(10)(x.reshape(x.shape[0], -1))
+
+
+class Jitted(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        return nn.jit(Inner)()(x)
+
+
+class Mapped(nn.Module):
+    """One layer, mapped over two versions of the image."""
+
+    @nn.compact
+    def __call__(self, x):
+        both = nn.vmap(
+            Inner, variable_axes={"params": None}, split_rngs={"params": False}
+        )
+        return both()(jnp.stack([x, x * x])).sum(0)
+
+
+class MappedByHand(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        dense = nn.Dense(10)
+        x = x.reshape(x.shape[0], -1)
+        if self.is_initializing():
+            return dense(x)
+        return jax.vmap(lambda row: dense(row[None])[0])(x)
+
+
+class Detached(nn.Module):
+    """A model within the model, whose parameters are one of its own."""
+
+    @nn.compact
+    def __call__(self, x):
+        inner = Inner(parent=None)
+        params = self.param("inner", lambda key: inner.init(key, x)["params"])
+        return inner.apply({"params": params}, x)
+
+
+def tokens(x, count, dtype=jnp.int32):
+    """Whole numbers below `count` from an image's pixels: [B, H, W, C] -> [B, P]."""
+    steps = jnp.clip(jnp.abs(x) * count / 2, 0, count - 1)
+    return steps.reshape(x.shape[0], -1).astype(dtype)
+
+
+class Tied(nn.Module):
+    """Uses a table for its input and, as a matrix, for its output."""
+
+    @nn.compact
+    def __call__(self, x):
+        embed = nn.Embed(10, 6)
+        x = nn.tanh(nn.Dense(6)(embed(tokens(x, 10)).mean(1)))
+        return embed.attend(x)
+
+
+class TiedByHand(nn.Module):
+    def setup(self):
+        self.embed = nn.Embed(10, 6)
+
+    def __call__(self, x):
+        return self.embed(tokens(x, 10)).mean(1) @ self.embed.embedding.T
+
+
+class EmbeddedTwice(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        embed = nn.Embed(10, 6)
+        rows = embed(tokens(x, 10)) * embed(tokens(x, 5))
+        return nn.Dense(10)(rows.mean(1))
+
+
+class WideTokens(nn.Module):
+    """Tokens of a type that int32 does not hold."""
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.Embed(10, 10)(tokens(x, 10, jnp.uint32)).mean(1)
+
+
+class SharedNorm(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        norm = nn.LayerNorm()
+        x = nn.relu(norm(nn.Dense(6)(x.reshape(x.shape[0], -1))))
+        return nn.Dense(10)(norm(nn.Dense(6)(x)))
+
+
+class NormedOver(nn.Module):
+    """Layer normalisation over other axes than the last."""
+
+    reduction_axes: tuple[int, ...]
+    feature_axes: int | tuple[int, ...] = -1
+
+    @nn.compact
+    def __call__(self, x):
+        x = nn.Conv(4, (3, 3), strides=2)(x)
+        x = nn.LayerNorm(
+            reduction_axes=self.reduction_axes, feature_axes=self.feature_axes
+        )(x)
+        return nn.Dense(10)(nn.relu(x).reshape(x.shape[0], -1))
+
+
+class GroupedOver(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        x = nn.Conv(4, (3, 3), strides=2)(x)
+        x = nn.GroupNorm(2, reduction_axes=(2, 3))(x)
+        return nn.Dense(10)(nn.relu(x).reshape(x.shape[0], -1))
+
+
+class NormedPartly(nn.Module):
+    """Statistics of some features only."""
+
+    @nn.compact
+    def __call__(self, x):
+        x = nn.Dense(6)(x.reshape(x.shape[0], -1))
+        x = nn.LayerNorm()(x, mask=jnp.arange(6)[None] < 4)
+        return nn.Dense(10)(nn.relu(x))

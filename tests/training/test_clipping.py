@@ -1,6 +1,5 @@
 """Does the fast clipped sum equal the textbook one, and that one the equations?"""
 
-import functools
 import logging
 
 import chex
@@ -10,66 +9,27 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dpsparfl_jax.data import packing
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.training import clipping, layers, masks, models
+from dpsparfl_jax.training import clipping, models, patches
 from tests import worlds
 from tests.reference import plain
 from tests.training import odd_models
+from tests.training.clipped_sums import (
+    CLIPS,
+    check_agreement,
+    draw_mask,
+    make_batch,
+    relative_error,
+)
 
 SHAPES = {"mnist_cnn": (28, 28, 1), "cifar_cnn": (32, 32, 3)}
 
 
-@functools.cache
-def both_methods(name):
-    net = models.make_model(name)
-    params = models.init_params(net, jax.random.key(0), SHAPES[name])
-    make = functools.partial(clipping.make_clipped_sum, net, params, SHAPES[name])
-    return params, jax.jit(make("ghost")), jax.jit(make("vmap"))
-
-
-def draw_mask(params, keep_rate):
-    keep = jnp.asarray(packing.probability_word(keep_rate))
-    return masks.draw_mask("bernoulli", jax.random.key(3), params, keep)
-
-
-def relative_error(a, b):
-    """Largest ||x - y|| / ||y|| over leaves; a leaf of zeros must be met exactly."""
-    errors = []
-    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
-        size = np.linalg.norm(y.ravel()) or np.finfo(np.float32).tiny
-        errors.append(np.linalg.norm((x - y).ravel()) / size)
-    return max(errors)
-
-
-def make_batch(shape, size=5, seed=1):
-    images = jax.random.normal(jax.random.key(seed), (size, *shape))
-    return images, jnp.arange(size, dtype=jnp.int32) % 10
-
-
 @pytest.mark.parametrize("model", SHAPES)
 @pytest.mark.parametrize("keep_rate", [0.05, 0.3, 1.0])
-@pytest.mark.parametrize("clip", ["active", "inactive", "mixed"])
+@pytest.mark.parametrize("clip", CLIPS)
 def test_ghost_equals_vmap_on_the_paper_networks(model, keep_rate, clip):
-    params, ghost, textbook = both_methods(model)
-    mask = draw_mask(params, keep_rate)
-    images, labels = make_batch(SHAPES[model])
-    real = jnp.array([True, True, True, True, False])
-    free = textbook(params, mask, images, labels, real, jnp.float32(np.inf))
-    used = np.sort(np.asarray(free.norms[:4]))
-    bound = {
-        "active": 0.1 * used[0],
-        "inactive": 2 * used[-1],
-        "mixed": used[1:3].mean(),
-    }
-    arguments = (params, mask, images, labels, real, jnp.float32(bound[clip]))
-    fast, slow = ghost(*arguments), textbook(*arguments)
-    np.testing.assert_allclose(fast.norms, slow.norms, rtol=1e-5)
-    np.testing.assert_allclose(fast.losses, slow.losses, rtol=1e-5)
-    chex.assert_trees_all_equal(fast.finite, slow.finite)
-    assert relative_error(fast.total, slow.total) < 1e-5
-    expected = {"active": 4, "inactive": 0, "mixed": 2}[clip]
-    assert int((slow.norms[:4] > bound[clip]).sum()) == expected
+    check_agreement(models.make_model(model), SHAPES[model], keep_rate, clip)
 
 
 @pytest.mark.parametrize("method", clipping.METHODS)
@@ -224,6 +184,19 @@ def test_no_record_touches_another_whatever_the_model_does(method):
         odd_models.Boxed(),
         odd_models.Scanned(),
         odd_models.RematBlock(),
+        odd_models.Jitted(),
+        odd_models.Mapped(),
+        odd_models.MappedByHand(),
+        odd_models.Detached(),
+        odd_models.Tied(),
+        odd_models.TiedByHand(),
+        odd_models.EmbeddedTwice(),
+        odd_models.WideTokens(),
+        odd_models.SharedNorm(),
+        odd_models.NormedOver(reduction_axes=(1, 2, 3)),
+        odd_models.NormedOver(reduction_axes=(1, 2), feature_axes=(1, 2)),
+        odd_models.GroupedOver(),
+        odd_models.NormedPartly(),
     ],
     ids=lambda net: type(net).__name__,
 )
@@ -240,8 +213,8 @@ def test_patches_times_a_matrix_is_the_native_convolution():
         x = jax.random.normal(jax.random.key(0), (2, 9, 8, 3))
         variables = conv.init(jax.random.key(1), x)
         pads = jax.lax.padtype_to_pads(x.shape[1:3], kernel, strides, padding)
-        patches = layers.extract_patches(x, kernel, strides, tuple(pads))
-        own = patches @ variables["params"]["kernel"].reshape(-1, 7)
+        windows = patches.extract_patches(x, kernel, strides, tuple(pads))
+        own = windows @ variables["params"]["kernel"].reshape(-1, 7)
         np.testing.assert_allclose(own, conv.apply(variables, x), atol=1e-5)
 
 

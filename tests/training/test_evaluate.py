@@ -66,7 +66,7 @@ def test_models_with_other_layers_are_evaluated_too():
     class Normed(nn.Module):
         @nn.compact
         def __call__(self, x):
-            return nn.Dense(10)(nn.LayerNorm()(x.reshape(x.shape[0], -1)))
+            return nn.Dense(10)(nn.RMSNorm()(x.reshape(x.shape[0], -1)))
 
     net, shape = Normed(), (4, 4, 1)
     params = models.init_params(net, jax.random.key(0), shape)

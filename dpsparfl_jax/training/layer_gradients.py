@@ -1,0 +1,197 @@
+"""Per-example gradients of one layer, known by their norms and their weighted sums.
+
+Clipping needs two things of a layer: how long each example's masked gradient is, and
+the sum of these gradients, each times its clip factor. Some layers give both without
+forming a gradient for one example; `formed` serves all others.
+"""
+
+import functools
+import math
+import operator
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+# Accelerators round the inputs of a default matrix product to 10 bits or fewer. A norm
+# and the sum it bounds must not be rounded apart, so these products are full float32.
+EXACT = jax.lax.Precision.HIGHEST
+_ZERO = np.float32(0)
+
+
+class LayerGradient(NamedTuple):
+    """A layer's masked per-example gradients, for a batch of B examples.
+
+    Attributes:
+        squared_norms: [B] squared L2 norms over all parameters of the layer. A norm
+            that is not finite marks an example that cannot be used.
+        weighted_sum: Maps (factors [B], usable [B] bool) to the sum over examples of
+            factor times masked gradient, one array per parameter, each of the
+            parameter's own shape. An unusable example must add exactly nothing even
+            where its values are not finite, and 0 * nan is nan: so values are replaced
+            by `jnp.where`, not multiplied away.
+    """
+
+    squared_norms: jax.Array
+    weighted_sum: Callable[[jax.Array, jax.Array], dict[str, jax.Array]]
+
+
+def dot(a: jax.Array, b: jax.Array) -> jax.Array:
+    """Matrix product in full float32."""
+    return jnp.matmul(a, b, precision=EXACT)
+
+
+def positions(x: jax.Array) -> jax.Array:
+    """[B, ..., F] as [B, positions, F]."""
+    return x.reshape(x.shape[0], math.prod(x.shape[1:-1]), x.shape[-1])
+
+
+def formed(
+    mask: Mapping[str, jax.Array], gradients: Mapping[str, jax.Array]
+) -> LayerGradient:
+    """Norms and weighted sums of gradients that are there, one for each example.
+
+    Args:
+        mask: The layer's 0/1 mask, {parameter: [*shape]}.
+        gradients: Unmasked gradients of every example, {parameter: [B, *shape]}.
+
+    Returns:
+        Norms and sums of the masked gradients of these parameters.
+    """
+    clean: dict[str, jax.Array] = {}
+    for name, gradient in gradients.items():
+        flat = gradient.reshape(gradient.shape[0], -1)
+        clean[name] = jnp.where(_as_row(mask[name]) > 0, flat, _ZERO)
+    squares = [jnp.sum(flat * flat, axis=-1) for flat in clean.values()]
+
+    def weighted_sum(factors: jax.Array, usable: jax.Array) -> dict[str, jax.Array]:
+        total = {}
+        for name, flat in clean.items():
+            kept = dot(factors, jnp.where(usable[:, None], flat, _ZERO))
+            total[name] = kept.reshape(mask[name].shape)
+        return total
+
+    return LayerGradient(functools.reduce(operator.add, squares), weighted_sum)
+
+
+def _as_row(x: jax.Array) -> jax.Array:
+    """[...] as [1, size]."""
+    return x[None] if x.ndim == 1 else x.reshape(1, -1)
+
+
+def matrix_product(
+    mask: Mapping[str, jax.Array], x: jax.Array, d: jax.Array
+) -> LayerGradient:
+    """Gradient of x @ kernel, and of a bias added to it if the mask has one.
+
+    Shapes: x [B, ..., in], d [B, ..., out]; kernel [..., out] and bias [out].
+    """
+    kernel = _row_kernel if _is_row(x) else _patch_kernel
+    weights = kernel(mask["kernel"], x, d)
+    if "bias" not in mask:
+        return weights
+    bias = formed(mask, {"bias": jnp.sum(positions(d), axis=1)})
+
+    def weighted_sum(factors: jax.Array, usable: jax.Array) -> dict[str, jax.Array]:
+        shift = bias.weighted_sum(factors, usable)
+        return {**weights.weighted_sum(factors, usable), **shift}
+
+    return LayerGradient(weights.squared_norms + bias.squared_norms, weighted_sum)
+
+
+def _is_row(x: jax.Array) -> bool:
+    """Whether a layer's input has one position per example (an ordinary dense one)."""
+    return int(np.prod(x.shape[1:-1])) == 1
+
+
+def _row_kernel(mask: jax.Array, x: jax.Array, d: jax.Array) -> LayerGradient:
+    """Kernel of a layer with one position per example: the product formulas."""
+    x, d = x.reshape(x.shape[0], -1), d.reshape(d.shape[0], -1)
+    shape, mask = mask.shape, mask.reshape(x.shape[-1], -1)
+    # Rows are scaled to a largest entry of 1 before squaring, so that a tiny input and
+    # a huge cotangent cannot underflow and overflow apart from each other.
+    x_scale, d_scale = _row_scale(x), _row_scale(d)
+    x_unit, d_unit = x / x_scale, d / d_scale
+    unit = jnp.sum(dot(x_unit * x_unit, mask) * (d_unit * d_unit), axis=-1)
+    scale = (x_scale * d_scale)[:, 0]
+
+    def weighted_sum(factors: jax.Array, usable: jax.Array) -> dict[str, jax.Array]:
+        clean_x = jnp.where(usable[:, None], x, _ZERO)
+        clean_d = jnp.where(usable[:, None], d, _ZERO) * factors[:, None]
+        total = jnp.where(mask > 0, dot(clean_x.T, clean_d), _ZERO)
+        return {"kernel": total.reshape(shape)}
+
+    return LayerGradient(unit * scale * scale, weighted_sum)
+
+
+def _row_scale(x: jax.Array) -> jax.Array:
+    largest = jnp.max(jnp.abs(x), axis=-1, keepdims=True)
+    return jnp.maximum(largest, np.finfo(np.float32).tiny)
+
+
+def _patch_kernel(mask: jax.Array, x: jax.Array, d: jax.Array) -> LayerGradient:
+    """Kernel of a layer with many positions per example: its gradient is formed."""
+    gradients = jnp.einsum("bpi,bpo->bio", positions(x), positions(d), precision=EXACT)
+    return formed({"kernel": mask}, {"kernel": gradients})
+
+
+def scale_and_shift(
+    mask: Mapping[str, jax.Array], x: jax.Array, d: jax.Array
+) -> LayerGradient:
+    """Gradient of x * scale + bias over the last axis; the mask says which there are.
+
+    Shapes: x and d [B, ..., F]; scale and bias [F].
+    """
+    gradients = {}
+    if "scale" in mask:
+        gradients["scale"] = jnp.sum(positions(x * d), axis=1)
+    if "bias" in mask:
+        gradients["bias"] = jnp.sum(positions(d), axis=1)
+    return formed(mask, gradients)
+
+
+def table_rows(mask: jax.Array, ids: jax.Array, d: jax.Array) -> LayerGradient:
+    """Gradient of a look-up in the table "embedding": d, summed where ids are equal.
+
+    An example touches no more rows than it has ids. If the table is longer than that,
+    one example's row sums are kept at the first place of each id, so that memory grows
+    with the cotangent and never with the table. The sums whose norm is taken are those
+    that are added up: rounding cannot tell a norm and its gradient apart.
+
+    Args:
+        mask: [V, F] 0/1 mask of the table.
+        ids: [B, ...] rows looked up, 0 to V - 1; V stands for no row at all.
+        d: [B, ..., F] cotangents of what was found.
+
+    Returns:
+        Norms and sums of the table's masked gradients.
+    """
+    length = mask.shape[0]
+    d = positions(d)
+    ids = ids.reshape(d.shape[:2])
+    if length <= ids.shape[1]:
+        rows = _add_rows(ids, d, length)
+        return formed({"embedding": mask}, {"embedding": rows})
+    same = ids[:, :, None] == ids[:, None, :]
+    rows = _add_rows(jnp.argmax(same, axis=-1), d, ids.shape[1])
+    kept = mask.at[ids].get(mode="fill", fill_value=0) > 0
+    rows = jnp.where(kept, rows, _ZERO)
+
+    def weighted_sum(factors: jax.Array, usable: jax.Array) -> dict[str, jax.Array]:
+        clean = jnp.where(usable[:, None, None], rows, _ZERO) * factors[:, None, None]
+        total = jnp.zeros(mask.shape, clean.dtype).at[ids].add(clean, mode="drop")
+        return {"embedding": total}
+
+    return LayerGradient(jnp.sum(rows * rows, axis=(1, 2)), weighted_sum)
+
+
+def _add_rows(places: jax.Array, d: jax.Array, length: int) -> jax.Array:
+    """Sums of d over equal places: [B, P], [B, P, F] -> [B, length, F]."""
+
+    def one(places: jax.Array, d: jax.Array) -> jax.Array:
+        empty = jnp.zeros((length, d.shape[-1]), d.dtype)
+        return empty.at[places].add(d, mode="drop")
+
+    return jax.vmap(one)(places, d)
