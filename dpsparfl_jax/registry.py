@@ -46,7 +46,8 @@ class Registry(Generic[Key]):
         def add(entry: Entry) -> Entry:
             module = getattr(entry, "__module__", None)
             if name in self._entries or self._built_in.get(name, module) != module:
-                raise InputError(f"there is already a {self.kind} named {name!r}.")
+                shown = getattr(name, "__name__", name)
+                raise InputError(f"there is already a {self.kind} named {shown!r}.")
             self._entries[name] = entry
             return entry
 

@@ -18,7 +18,7 @@ import numpy as np
 import optax
 
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.training import layers as layers_lib
+from dpsparfl_jax.training import opened_layers
 from dpsparfl_jax.training.layer_gradients import EXACT
 from dpsparfl_jax.training.layer_rules import UnsupportedLayer
 from dpsparfl_jax.types import Params
@@ -83,7 +83,7 @@ def make_clipped_sum(
         )
     if method == "ghost":
         try:
-            opened = layers_lib.opened_layers(model, params, image_shape)
+            opened = opened_layers.find_layers(model, params, image_shape)
         except UnsupportedLayer as reason:
             _LOG.warning(
                 "clipping method 'ghost' does not fit this model (%s); using 'vmap', "
@@ -131,7 +131,7 @@ def _textbook(model: nn.Module) -> ClippedSumFn:
     return clipped_sum
 
 
-def _ghost(model: nn.Module, opened: tuple[layers_lib.Layer, ...]) -> ClippedSumFn:
+def _ghost(model: nn.Module, opened: tuple[opened_layers.Layer, ...]) -> ClippedSumFn:
     def clipped_sum(
         params: Params,
         mask: Params,
@@ -141,15 +141,15 @@ def _ghost(model: nn.Module, opened: tuple[layers_lib.Layer, ...]) -> ClippedSum
         bound: jax.Array,
     ) -> ClippedSum:
         def total_loss(taps: Any) -> tuple[jax.Array, Any]:
-            logits, inputs = layers_lib.run_each(model, params, images, taps)
+            logits, inputs = opened_layers.run_each(model, params, images, taps)
             losses = jnp.where(real, example_losses(logits, labels), _ZERO)
             return jnp.sum(losses), (losses, inputs)
 
-        taps = layers_lib.zero_taps(opened, images.shape[0])
+        taps = opened_layers.zero_taps(opened, images.shape[0])
         cotangents, (losses, inputs) = jax.grad(total_loss, has_aux=True)(taps)
         parts = [
             layer.rule.gradient(
-                layers_lib.layer_params(mask, layer.path),
+                opened_layers.layer_params(mask, layer.path),
                 inputs[layer.path],
                 cotangents[layer.path],
             )
@@ -165,7 +165,7 @@ def _ghost(model: nn.Module, opened: tuple[layers_lib.Layer, ...]) -> ClippedSum
     return clipped_sum
 
 
-def _put(tree: dict[str, Any], path: layers_lib.Path, value: Any) -> None:
+def _put(tree: dict[str, Any], path: opened_layers.Path, value: Any) -> None:
     for name in path[:-1]:
         tree = tree.setdefault(name, {})
     tree[path[-1]] = value

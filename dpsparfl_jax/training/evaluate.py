@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.training import cohort, layers
+from dpsparfl_jax.training import cohort, opened_layers
 from dpsparfl_jax.training.clipping import example_losses
 from dpsparfl_jax.training.layer_rules import UnsupportedLayer
 from dpsparfl_jax.training.local import (
@@ -92,7 +92,7 @@ def _forward(
         model.init, jax.random.key(0), jnp.zeros((1, *image_shape), jnp.float32)
     )["params"]
     try:
-        layers.opened_layers(model, shapes, image_shape)
+        opened_layers.find_layers(model, shapes, image_shape)
     except UnsupportedLayer:
         apply: Any = model.apply
 
@@ -102,4 +102,4 @@ def _forward(
             )
 
         return one_by_one
-    return lambda params, images: layers.run_each(model, params, images)[0]
+    return lambda params, images: opened_layers.run_each(model, params, images)[0]

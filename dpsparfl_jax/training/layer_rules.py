@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from flax.linen.dtypes import promote_dtype
 
-from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.registry import Registry
 from dpsparfl_jax.training import layer_gradients, patches
 from dpsparfl_jax.training.layer_gradients import LayerGradient
 
@@ -85,7 +85,7 @@ class LayerRule(abc.ABC):
 
 Rule = TypeVar("Rule", bound=type[LayerRule])
 
-_TABLE: dict[type, LayerRule] = {}
+LAYER_RULES: Registry[type] = Registry("layer rule")
 
 
 def register_layer_rule(layer: type[nn.Module]) -> Callable[[Rule], Rule]:
@@ -126,21 +126,12 @@ def register_layer_rule(layer: type[nn.Module]) -> Callable[[Rule], Rule]:
     Raises:
         InputError: If the layer type has a rule already.
     """
-
-    def add(rule: Rule) -> Rule:
-        if layer in _TABLE:
-            raise InputError(
-                f"a rule for the layer {layer.__name__} is registered already."
-            )
-        _TABLE[layer] = rule()
-        return rule
-
-    return add
+    return LAYER_RULES.register(layer)
 
 
 def find_rule(layer: type) -> LayerRule | None:
     """The rule of exactly this layer type, or None."""
-    return _TABLE.get(layer)
+    return LAYER_RULES.get(layer)() if layer in LAYER_RULES.names() else None
 
 
 def refuse_if(special: bool, module: nn.Module) -> None:

@@ -15,8 +15,8 @@ from dpsparfl_jax.training import (
     evaluate,
     layer_gradients,
     layer_rules,
-    layers,
     models,
+    opened_layers,
 )
 from dpsparfl_jax.types import EvalRows, ImageSet
 from tests import worlds
@@ -149,7 +149,7 @@ def test_a_model_of_layers_with_rules_is_opened(net, caplog):
     with caplog.at_level(logging.WARNING):
         clipping.make_clipped_sum(net, params, SHAPE, "ghost")
     assert not caplog.records
-    opened = {layer.path for layer in layers.opened_layers(net, params, SHAPE)}
+    opened = {layer.path for layer in opened_layers.find_layers(net, params, SHAPE)}
     assert opened == {(name,) for name in params}
 
 
@@ -174,7 +174,7 @@ def test_tokens_outside_the_table_are_those_of_flax():
     check_agreement(net, SHAPE, 1.0, "mixed")
     params = models.init_params(net, jax.random.key(0), SHAPE)
     image = make_batch(SHAPE)[0][0]
-    opened = layers.run_layers(net, params, image)[0]
+    opened = opened_layers.run_layers(net, params, image)[0]
     plain = net.apply({"params": params}, image[None])[0]
     np.testing.assert_allclose(opened, plain, rtol=1e-6)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.training import layers, models
+from dpsparfl_jax.training import models, opened_layers
 
 SHAPES = {
     "mnist_cnn": (28, 28, 1),
@@ -45,7 +45,7 @@ def test_layers_are_the_papers():
 
 @pytest.mark.parametrize("name", models.model_names())
 def test_every_registered_model_can_be_opened(name):
-    opened = layers.opened_layers(
+    opened = opened_layers.find_layers(
         models.make_model(name), parameter_shapes(name), SHAPES[name]
     )
     assert len(opened) == len(parameter_shapes(name))

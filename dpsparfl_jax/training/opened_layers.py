@@ -45,7 +45,7 @@ def run_layers(
 ) -> tuple[jax.Array, dict[Path, Any], dict[Path, jax.Array]]:
     """Logits of one image with the layers opened, and each layer's input and output.
 
-    `opened_layers` uses the rest: `check` sees every opened layer, and the model
+    `find_layers` uses the rest: `check` sees every opened layer, and the model
     itself is given `outer_params`, so that any other use of a parameter shows.
     """
     inputs: dict[Path, Any] = {}
@@ -102,7 +102,7 @@ def run_each(
     return jax.vmap(one)(images, taps)
 
 
-def opened_layers(
+def find_layers(
     model: nn.Module, params: Params, image_shape: tuple[int, ...]
 ) -> tuple[Layer, ...]:
     """The layers of a model, if they hold all of its parameters; traced, not run.
