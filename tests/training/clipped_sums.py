@@ -7,15 +7,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpsparfl_jax.data import packing
+from dpsparfl_jax.privacy import poisson
 from dpsparfl_jax.training import clipping, masks, models
 
+_draw = jax.jit(masks.bernoulli_mask)
 CLIPS = ("active", "inactive", "mixed")
 
 
 def draw_mask(params, keep_rate):
-    keep = jnp.asarray(packing.probability_word(keep_rate))
-    return masks.draw_mask("bernoulli", jax.random.key(3), params, keep)
+    keep = jnp.asarray(poisson.probability_word(keep_rate))
+    return _draw(jax.random.key(3), params, keep)
 
 
 def relative_error(a, b):
