@@ -70,13 +70,13 @@ def main() -> int:
         for point in tqdm(points, desc="single runs", disable=None):
             names = [axis.name for axis in grid.parse(GRID)]
             values = [part.split("=")[1] for part in point.name.split(",")]
-            own = [f"--{n}={v}" for n, v in zip(names, values, strict=True)]
+            changes = [f"--{n}={v}" for n, v in zip(names, values, strict=True)]
             out = pathlib.Path(scratch, "single", point.name)
-            seconds, _ = run("run", *common, policy, *own, f"--out={out}")
+            seconds, _ = run("run", *common, policy, *changes, f"--out={out}")
             single += seconds
             swept = pathlib.Path(scratch, "grid", point.name)
             equal += run_facts.facts(out) == run_facts.facts(swept)
-    found = {
+    results = {
         "runs": len(points),
         "rounds": _ROUNDS.value,
         "compilations_of_the_step": compilations(log),
@@ -85,9 +85,9 @@ def main() -> int:
         "one_by_one_s": single,
         "ratio": together / single,
     }
-    print(json.dumps(found, indent=1))
+    print(json.dumps(results, indent=1))
     if _JSON.value:
-        content = {"machine": timing.machine(), **found}
+        content = {"machine": timing.machine(), **results}
         pathlib.Path(_JSON.value).write_text(json.dumps(content, indent=1) + "\n")
     return int(equal < len(points))
 

@@ -86,8 +86,8 @@ def measure(kills: int, seed: int, settings: tuple[str, ...] = SMALL) -> dict[st
             seconds = moments.uniform(0, life)
             rounds = kill_after(folder, settings, seconds)
             finish(folder, settings, "--resume")
-            found = run_facts.facts(folder)
-            wrong = [name for name in expected if found[name] != expected[name]]
+            resumed = run_facts.facts(folder)
+            wrong = [name for name in expected if resumed[name] != expected[name]]
             made.append({"killed_s": seconds, "rounds": rounds, "wrong": wrong})
     equal = sum(not row["wrong"] for row in made)
     return {"life_s": life, "kills": kills, "equal": equal, "rows": made}
@@ -96,18 +96,18 @@ def measure(kills: int, seed: int, settings: tuple[str, ...] = SMALL) -> dict[st
 def main() -> int:
     """Measures, prints, writes."""
     cli.check_output("json", _JSON.value)
-    found = measure(_KILLS.value, _SEED.value)
-    for row in found["rows"]:
+    results = measure(_KILLS.value, _SEED.value)
+    for row in results["rows"]:
         verdict = f"DIFFERS in {', '.join(row['wrong'])}" if row["wrong"] else "equal"
         print(
             f"killed after {row['killed_s']:5.1f} s, {row['rounds']:3d} rounds "
             f"recorded: {verdict}"
         )
-    print(f"{found['equal']} of {found['kills']} equal the undisturbed run.")
+    print(f"{results['equal']} of {results['kills']} equal the undisturbed run.")
     if _JSON.value:
-        content = {"machine": timing.machine(), **found}
+        content = {"machine": timing.machine(), **results}
         pathlib.Path(_JSON.value).write_text(json.dumps(content, indent=1) + "\n")
-    return int(found["equal"] < found["kills"])
+    return int(results["equal"] < results["kills"])
 
 
 if __name__ == "__main__":

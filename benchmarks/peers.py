@@ -26,13 +26,13 @@ def contenders(setting: Any, steps: int) -> dict[str, timing.Contender]:
         "opacus_ghost": lambda setting, steps: _opacus(setting, steps, "ghost"),
         "jax_privacy": _jax_privacy,
     }
-    found = {}
+    contenders = {}
     for name, make in makers.items():
         try:
-            found[name] = make(setting, steps)
+            contenders[name] = make(setting, steps)
         except ImportError as missing:
             _LOG.warning("%s is left out: %s", name, missing)
-    return found
+    return contenders
 
 
 def _jax_privacy(setting: Any, steps: int) -> timing.Contender:

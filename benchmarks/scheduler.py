@@ -66,11 +66,11 @@ def measure(num_clients: int, num_channels: int, count: int) -> list[dict[str, A
         for name in SOLVERS:
             solve = SOLVERS.get(name)
             start = time.perf_counter()
-            found = solve(problem)
+            allocation = solve(problem)
             times[name].append(time.perf_counter() - start)
-            values[name] = found.value
+            values[name] = allocation.value
             if name == "joint":
-                values["bound"] = found.lower_bound
+                values["bound"] = allocation.lower_bound
         for name in SOLVERS:
             best = values["bound"] if name == "joint" else values["joint"]
             gaps[name].append((values[name] - best) / tradeoff)

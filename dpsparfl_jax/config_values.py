@@ -55,15 +55,15 @@ def modern_names(values: dict[str, Any]) -> dict[str, Any]:
 
 def moving(settings: RunConfig, what: str) -> dict[str, Any]:
     """The settings that move `what` ("results", "rounding"), by section and name."""
-    found: dict[str, Any] = {"seed": settings.seed} if what == "results" else {}
+    chosen: dict[str, Any] = {"seed": settings.seed} if what == "results" else {}
     for section in SECTIONS:
         values = getattr(settings, section)
-        found[section] = {
+        chosen[section] = {
             field.name: getattr(values, field.name)
             for field in dataclasses.fields(values)
             if field.metadata["moves"] == what
         }
-    return found
+    return chosen
 
 
 def static(settings: RunConfig) -> dict[str, Any]:

@@ -126,7 +126,7 @@ def print_noise(
         f"{'epsilon':>8}" + "".join(f"{name.upper():>14}" for name in all_accountants())
     )
     for epsilon in epsilons:
-        found = [
+        multipliers = [
             calibrate.noise_multiplier_for(
                 accountant,
                 mechanism,
@@ -135,7 +135,7 @@ def print_noise(
             )
             for accountant in all_accountants().values()
         ]
-        print(f"{epsilon:8.4g}" + "".join(f"{noise:14.4f}" for noise in found))
+        print(f"{epsilon:8.4g}" + "".join(f"{noise:14.4f}" for noise in multipliers))
 
 
 if __name__ == "__main__":

@@ -59,9 +59,9 @@ def _field_type(name: str) -> type:
     if name == "seed":
         return int
     if section in config.SECTIONS:
-        for known in dataclasses.fields(getattr(config.RunConfig(), section)):
-            if known.name == field:
-                return type(known.default)
+        for candidate in dataclasses.fields(getattr(config.RunConfig(), section)):
+            if candidate.name == field:
+                return type(candidate.default)
     raise InputError(
         f"--grid: unknown setting {name!r}: use section.field as in --help, or seed."
     )

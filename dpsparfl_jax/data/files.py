@@ -136,29 +136,29 @@ def read_idx(path: pathlib.Path, axes: int) -> NDArray[np.uint8]:
 
 def load_idx(name: str, folder: pathlib.Path) -> LabelledSets:
     """Reads the four original idx files of a folder."""
-    found = _idx_files(folder)
-    missing = [stem for stem, _ in _IDX if stem not in found]
+    paths = _idx_files(folder)
+    missing = [stem for stem, _ in _IDX if stem not in paths]
     if missing:
         raise InputError(
             f"{folder} has only some of the four idx files: add {', '.join(missing)}."
         )
     arrays: list[NDArray[np.generic]] = []
     for stem, axes in _IDX:
-        content = read_idx(found[stem], axes)
+        content = read_idx(paths[stem], axes)
         arrays.append(content[..., None] if axes == 3 else content)
     return join_sets(arrays, name, str(folder))
 
 
 def _idx_files(folder: pathlib.Path) -> dict[str, pathlib.Path]:
     """Which of the original files a folder has, in any of their spellings."""
-    found: dict[str, pathlib.Path] = {}
+    paths: dict[str, pathlib.Path] = {}
     for stem, axes in _IDX:
         for ending in ("", ".gz"):
             for sign in "-.":
                 path = folder / f"{stem}{sign}idx{axes}-ubyte{ending}"
                 if path.is_file():
-                    found.setdefault(stem, path)
-    return found
+                    paths.setdefault(stem, path)
+    return paths
 
 
 def has_idx(folder: pathlib.Path) -> bool:

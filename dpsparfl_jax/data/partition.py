@@ -266,19 +266,19 @@ def _from_file(
 
 def _owned(lists: list[list[int]], count: int, place: str) -> tuple[Indices, ...]:
     """Lists as arrays, in range and without an image twice."""
-    seen: set[int] = set()
+    taken: set[int] = set()
     for number, client in enumerate(lists):
         if min(client) < 0 or max(client) >= count:
             raise InputError(
                 f"{place}: client {number} lists images {min(client)} to "
                 f"{max(client)}, but the set has 0 to {count - 1}."
             )
-        if len(set(client)) < len(client) or seen & set(client):
+        if len(set(client)) < len(client) or taken & set(client):
             raise InputError(
                 f"{place}: client {number} lists an image that is taken: each image "
                 "belongs to one client, once."
             )
-        seen |= set(client)
+        taken |= set(client)
     return tuple(np.array(client, np.int64) for client in lists)
 
 

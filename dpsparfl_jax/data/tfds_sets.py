@@ -60,7 +60,7 @@ def _quiet() -> Iterator[Any]:
 
 def prepared(name: str, directory: pathlib.Path) -> dict[str, pathlib.Path]:
     """Newest prepared version of a set in each file format."""
-    found = {}
+    formats = {}
     for path in sorted((directory / name).glob("*/dataset_info.json"), key=_version):
         if not _VERSION.fullmatch(path.parent.name):
             continue  # what an interrupted preparation leaves
@@ -68,8 +68,8 @@ def prepared(name: str, directory: pathlib.Path) -> dict[str, pathlib.Path]:
             info = json.loads(path.read_text())
         except (OSError, ValueError):
             continue
-        found[str(info.get("fileFormat", "tfrecord"))] = path.parent
-    return found
+        formats[str(info.get("fileFormat", "tfrecord"))] = path.parent
+    return formats
 
 
 def _version(path: pathlib.Path) -> list[int]:
@@ -92,23 +92,25 @@ def _registered(name: str) -> str | None:
 
 def load_tfds(name: str, directory: pathlib.Path) -> tuple[LabelledSets, str]:
     """The named set of a folder of TensorFlow Datasets, and where it was found."""
-    found = prepared(name, directory)
+    formats = prepared(name, directory)
     has_tensorflow = importlib.util.find_spec("tensorflow") is not None
-    if FORMAT not in found and not has_tensorflow:
+    if FORMAT not in formats and not has_tensorflow:
         what = (
-            f"has {name} only as {', '.join(found)}, which needs TensorFlow"
-            if found
+            f"has {name} only as {', '.join(formats)}, which needs TensorFlow"
+            if formats
             else f"has no {name}, and preparing it needs TensorFlow"
         )
         raise InputError(
             f"{directory} {what}: pip install 'dpsparfl_jax[tf]' lets TensorFlow "
             f"Datasets prepare it, or point data.dir at a folder with {name}.npz."
         )
-    if FORMAT in found:
-        sets = _guarded(name, directory, lambda tfds: _read(tfds, name, found[FORMAT]))
+    if FORMAT in formats:
+        sets = _guarded(
+            name, directory, lambda tfds: _read(tfds, name, formats[FORMAT])
+        )
         return sets, _phrase(name, directory, FORMAT)
-    if found:
-        kind, path = next(iter(found.items()))
+    if formats:
+        kind, path = next(iter(formats.items()))
         sets = _guarded(name, directory, lambda tfds: _read_tensors(tfds, name, path))
         return sets, _phrase(name, directory, kind)
     sets = _guarded(name, directory, lambda tfds: _prepare(tfds, name, directory))

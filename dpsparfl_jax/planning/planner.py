@@ -80,23 +80,23 @@ class Planner:
             settings.schedule, len(sizes), self.bits_per_rate, float(np.mean(rate))
         )
 
-    def costs(self, seen: Conditions) -> Costs:
+    def costs(self, conditions: Conditions) -> Costs:
         """Delay before, and energy of local training of, every client."""
         radio = self.settings.wireless
         examples = link.local_examples(self.sizes, self.settings.training, radio)
         down = link.downlink_delay(self.world.downlink_gain, self.num_parameters, radio)
-        training_s = link.training_delay(examples, seen.cpu_hz, radio)
+        training_s = link.training_delay(examples, conditions.cpu_hz, radio)
         return Costs(
             down + training_s,
             training_s,
-            link.training_energy(examples, seen.cpu_hz, radio),
+            link.training_energy(examples, conditions.cpu_hz, radio),
         )
 
     def observe(self, round_index: int) -> tuple[Observation, Costs]:
         """The round as the policy sees it: live clients only."""
         settings, radio = self.settings.schedule, self.settings.wireless
-        seen = observe(self.world, radio, self.settings.seed, round_index)
-        costs = self.costs(seen)
+        conditions = observe(self.world, radio, self.settings.seed, round_index)
+        costs = self.costs(conditions)
         live = np.flatnonzero(self.ledger.live)
         problem = RoundProblem(
             weight=queues.selection_weights(settings, self.queues)[live],
@@ -104,7 +104,7 @@ class Planner:
             curvature=np.zeros(len(live)),
             delay_price=queues.delay_price(settings, self.queues),
             base_delay_s=costs.base_delay_s[live],
-            snr_per_w=seen.uplink_gain[live] / radio.noise_w,
+            snr_per_w=conditions.uplink_gain[live] / radio.noise_w,
             energy_j=settings.energy_j - costs.training_j[live],
             max_power_w=radio.max_power_w,
             bandwidth_hz=radio.bandwidth_hz,
@@ -133,11 +133,11 @@ class Planner:
 
     def step(self, round_index: int) -> RoundPlan:
         """Plans a round and moves queues, ledger and policy on."""
-        seen, costs = self.observe(round_index)
+        observation, costs = self.observe(round_index)
         random = rng.host_stream(self.settings.seed, "policy", round_index)
-        allocation, self.state = self.policy.plan(self.state, seen, random)
+        allocation, self.state = self.policy.plan(self.state, observation, random)
         before = self.queues, self.ledger
-        client = seen.client[allocation.client]
+        client = observation.client[allocation.client]
         selected = np.zeros(len(self.sizes), bool)
         selected[client] = True
         slowest = float(np.max(allocation.delay_s, initial=0.0))
@@ -223,14 +223,14 @@ def plan(planner: Planner) -> Schedule:
 
 def reachable_delay_s(planner: Planner, rounds: int = 20) -> float:
     """Mean over some rounds of the least round delay at the least keep rate."""
-    found = []
+    delays = []
     for index in range(rounds):
-        seen, _ = planner.observe(index)
-        first = make_edges(seen.problem).first_s
+        observation, _ = planner.observe(index)
+        first = make_edges(observation.problem).first_s
         size = matching.largest_size(np.isfinite(first)) if first.size else 0
         if size:
-            found.append(matching.bottleneck(first, size))
-    return float(np.mean(found)) if found else np.inf
+            delays.append(matching.bottleneck(first, size))
+    return float(np.mean(delays)) if delays else np.inf
 
 
 def delay_warning(planner: Planner) -> str:

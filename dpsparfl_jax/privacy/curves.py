@@ -54,11 +54,11 @@ class CurveStore:
         """
         if not max_epsilon >= 0 or limit < 1:
             raise InputError("a curve needs an epsilon >= 0 and a limit >= 1.")
-        known = self._curves.get(mechanism)
-        if known is None:
-            known = self._read(mechanism)
-        curve = self._extend(mechanism, known, max_epsilon, limit)
-        if len(curve) > len(known):
+        kept = self._curves.get(mechanism)
+        if kept is None:
+            kept = self._read(mechanism)
+        curve = self._extend(mechanism, kept, max_epsilon, limit)
+        if len(curve) > len(kept):
             self._write(mechanism, curve)
         self._curves[mechanism] = curve
         return curve

@@ -87,8 +87,8 @@ def open_ledger(
     # One entry beyond what anybody affords: what the next participation would cost.
     table = np.full((len(curves), int(np.max(counts)) + 2), np.inf)
     for row, curve in zip(table, curves, strict=True):
-        known = min(len(curve), len(row))
-        row[:known] = curve[:known]
+        length = min(len(curve), len(row))
+        row[:length] = curve[:length]
     return Ledger(budgets, counts, np.zeros_like(counts), table, groups.group)
 
 

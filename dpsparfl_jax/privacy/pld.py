@@ -236,14 +236,15 @@ def _smallest_epsilon(
     scaled = signal.lfilter([1.0], [1.0, -decay], backward, axis=1)[:, ::-1]
     within = above - scaled <= delta[:, None]
     rows = np.arange(len(low))
-    found = np.argmax(within, axis=1)  # first grid point that is private enough
-    exists = within[rows, found]  # beyond the last one only infinite losses remain
-    excess = above[rows, found] - delta
-    loss = (low + found) * interval
+    first_private = np.argmax(within, axis=1)  # first grid point that is private enough
+    # Beyond the last grid point only infinite losses remain.
+    exists = within[rows, first_private]
+    excess = above[rows, first_private] - delta
+    loss = (low + first_private) * interval
     with np.errstate(divide="ignore", invalid="ignore"):
-        between = loss + np.log(excess / scaled[rows, found])
+        between = loss + np.log(excess / scaled[rows, first_private])
     # No excess: at the first point all losses together are within the target, and
     # epsilon is 0; elsewhere it is an effect of rounding, and the point itself is safe.
-    none = np.where(found == 0, 0.0, loss)
+    none = np.where(first_private == 0, 0.0, loss)
     epsilon = np.maximum(np.where(excess > 0, between, none), 0.0)
     return np.where(exists & (infinite <= delta), epsilon, np.inf)

@@ -225,14 +225,16 @@ def _read_facts(path: pathlib.Path) -> dict[str, Any]:
 
 def find_runs(paths: Iterable[str | os.PathLike[str]]) -> list[RecordedRun]:
     """All runs in these folders and below; names are what tells them apart."""
-    found: list[pathlib.Path] = []
+    folders: list[pathlib.Path] = []
     for path in map(pathlib.Path, paths):
         below = sorted(file.parent for file in path.rglob(MANIFEST))
         if not below:
             raise InputError(f"there is no recorded run in {path}.")
-        found += [folder for folder in below if folder.resolve() not in found]
-        found = [folder.resolve() for folder in found]
-    same = len({folder.name for folder in found}) < len(found)
-    root = os.path.commonpath(found)
-    names = [os.path.relpath(folder, root) if same else folder.name for folder in found]
-    return [load_run(folder, name) for folder, name in zip(found, names, strict=True)]
+        folders += [folder for folder in below if folder.resolve() not in folders]
+        folders = [folder.resolve() for folder in folders]
+    same = len({folder.name for folder in folders}) < len(folders)
+    root = os.path.commonpath(folders)
+    names = [
+        os.path.relpath(folder, root) if same else folder.name for folder in folders
+    ]
+    return [load_run(folder, name) for folder, name in zip(folders, names, strict=True)]

@@ -89,16 +89,16 @@ def summarise(rounds: Sequence[Mapping[str, Any]], clients: Sequence[Row]) -> Ro
     1 if everybody takes part exactly in proportion, 1/U if only one client does, None
     if nobody ever does. Rows may come from a frame: nan is as good as None.
     """
-    told: Row = {}
+    summary: Row = {}
     for column in COLUMNS.values():
         for part in column.summary:
             values = [row.get(column.name) for row in rounds]
             there = [value for value in values if finite(value) is not None]
-            told[part.name] = REDUCERS[part.reducer](there)
+            summary[part.name] = REDUCERS[part.reducer](there)
     served = np.array([c["participations"] / c["rate"] for c in clients if c["rate"]])
-    told["fairness"] = (
+    summary["fairness"] = (
         float(np.sum(served) ** 2 / (served.size * np.sum(served**2)))
         if served.any()
         else None
     )
-    return told
+    return summary

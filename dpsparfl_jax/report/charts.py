@@ -95,8 +95,8 @@ def numbers(frame: pd.DataFrame, column: str) -> Floats:
 
 def _line(one: Shown, x: str, y: str, kind: str = "line", label: str = "") -> Curve:
     across, up = numbers(one.rounds, x), numbers(one.rounds, y)
-    told = np.isfinite(across) & np.isfinite(up)
-    return Curve(one.name + label, across[told], up[told], kind, (one.number,), one)
+    finite = np.isfinite(across) & np.isfinite(up)
+    return Curve(one.name + label, across[finite], up[finite], kind, (one.number,), one)
 
 
 def _lines(y: str, x: str = "round") -> Callable[[Sequence[Shown]], list[Curve]]:
@@ -138,9 +138,9 @@ def _cohorts(runs: Sequence[Shown]) -> list[Curve]:
 
 
 def _dots(one: Shown, x: Floats, y: Floats) -> Curve:
-    told = np.isfinite(x) & np.isfinite(y)
-    who = numbers(one.clients, "client")[told]
-    return Curve(one.name, x[told], y[told], "dots", (one.number,), one, who)
+    finite = np.isfinite(x) & np.isfinite(y)
+    who = numbers(one.clients, "client")[finite]
+    return Curve(one.name, x[finite], y[finite], "dots", (one.number,), one, who)
 
 
 def _epsilons(runs: Sequence[Shown]) -> list[Curve]:

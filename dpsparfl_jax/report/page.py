@@ -172,8 +172,8 @@ def _layout(x_label: str, y_label: str, **more: Any) -> dict[str, Any]:
 
 
 def _stroke(curve: Curve, width: float) -> dict[str, Any] | None:
-    own = curve.look.dashes if curve.look else ()
-    dash = ",".join(f"{length}px" for length in own) or "solid"
+    dashes = curve.look.dashes if curve.look else ()
+    dash = ",".join(f"{length}px" for length in dashes) or "solid"
     strokes: dict[str, dict[str, Any]] = {
         "line": {"width": width, "dash": dash},
         "thin": {"width": 1.2, "dash": "1px,3px"},
@@ -236,11 +236,11 @@ def charts(shown: Sequence[Shown]) -> dict[str, dict[str, Any]]:
 
 def label_chart(shown: Sequence[Shown]) -> dict[str, Any]:
     """Images of each class by client; a menu chooses between distinct partitions."""
-    found: dict[bytes, tuple[str, pd.DataFrame]] = {}
+    partitions: dict[bytes, tuple[str, pd.DataFrame]] = {}
     for one in shown:
         counts = one.clients.filter(regex=r"^label_\d+$")
         if counts.size:
-            found.setdefault(counts.to_numpy().tobytes(), (one.name, counts))
+            partitions.setdefault(counts.to_numpy().tobytes(), (one.name, counts))
     bars = [
         {
             "type": "bar",
@@ -252,16 +252,20 @@ def label_chart(shown: Sequence[Shown]) -> dict[str, Any]:
             "visible": part == 0,
             "hovertemplate": "client %{x}<br>%{y} images",
         }
-        for part, (_, counts) in enumerate(found.values())
+        for part, (_, counts) in enumerate(partitions.values())
         for name, shade in zip(counts, np.linspace(0, 1, len(counts.T)), strict=True)
     ]
     menu: dict[str, Any] = {"x": 0, "xanchor": "left", "y": 1.18, "yanchor": "top"}
     menu["buttons"] = [
-        {"label": html.escape(name), "method": "restyle", "args": [{"visible": seen}]}
-        for part, (name, _) in enumerate(found.values())
-        for seen in [[bar["meta"]["part"] == part for bar in bars]]
+        {
+            "label": html.escape(name),
+            "method": "restyle",
+            "args": [{"visible": visible}],
+        }
+        for part, (name, _) in enumerate(partitions.values())
+        for visible in [[bar["meta"]["part"] == part for bar in bars]]
     ]
     look = _layout("client", "training images", barmode="stack", bargap=0.15)
-    if len(found) > 1:
+    if len(partitions) > 1:
         look |= {"updatemenus": [menu], "margin": {**look["margin"], "t": 52}}
     return {"data": bars, "layout": look}

@@ -82,8 +82,8 @@ def runs_csv(runs: Sequence[RecordedRun]) -> str:
     names = differing(settings)
     table = [
         {"run": run.name, "done": run.done, "private": is_private(run), **summary(run)}
-        | {name: own.get(name) for name in names}
-        for run, own in zip(runs, settings, strict=True)
+        | {name: values.get(name) for name in names}
+        for run, values in zip(runs, settings, strict=True)
     ]
     return pd.DataFrame(table, dtype=object).to_csv(index=False, lineterminator="\n")
 
@@ -114,9 +114,9 @@ def _line(run: RecordedRun, one: Shown) -> dict[str, str]:
     whole = run.manifest.get("planned_rounds")
     of = f", {whole} planned" if whole else ""
     tag = "" if run.done else f' <span class="tag">unfinished{of}</span>'
-    cells, told = {"run": page_lib.swatch(one) + tag}, summary(run)
+    cells, numbers = {"run": page_lib.swatch(one) + tag}, summary(run)
     for name, (head, form) in _headings().items():
-        cells[head] = "-" if told[name] is None else form.format(told[name])
+        cells[head] = "-" if numbers[name] is None else form.format(numbers[name])
         if name.startswith("epsilon") and not is_private(run):
             cells[head] = "not private"
     return cells
@@ -126,9 +126,9 @@ def _privacy(runs: Sequence[RecordedRun]) -> str:
     """What epsilon means here, for which runs."""
     kinds: dict[str, list[str]] = {}
     for run in runs:
-        own = run.manifest["config"].get("privacy", {})
-        kind = f"delta = {own.get('delta')}, {own.get('accountant')} accountant"
-        if own.get("clip_calibration") == "median":
+        privacy = run.manifest["config"].get("privacy", {})
+        kind = f"delta = {privacy.get('delta')}, {privacy.get('accountant')} accountant"
+        if privacy.get("clip_calibration") == "median":
             kind += (
                 "; the clip norm is a median of raw gradients that epsilon leaves out"
             )
@@ -136,8 +136,8 @@ def _privacy(runs: Sequence[RecordedRun]) -> str:
         kinds.setdefault(kind, []).append(run.name)
     items = "".join(
         f"<li>{html.escape(kind)} <small>({html.escape(names)})</small></li>"
-        for kind, found in kinds.items()
-        for names in [_names(found, len(runs))]
+        for kind, members in kinds.items()
+        for names in [_names(members, len(runs))]
     )
     return (
         "<p>Every epsilon is per client and per record, against an honest-but-curious "
@@ -146,11 +146,11 @@ def _privacy(runs: Sequence[RecordedRun]) -> str:
     )
 
 
-def _names(found: Sequence[str], count: int) -> str:
-    if len(found) == count:
+def _names(names: Sequence[str], count: int) -> str:
+    if len(names) == count:
         return "all runs"
-    many = len(found) > charts.FEW
-    return f"{len(found)} runs" if many else ", ".join(found)
+    many = len(names) > charts.FEW
+    return f"{len(names)} runs" if many else ", ".join(names)
 
 
 def _runs_section(runs: Sequence[RecordedRun], shown: Sequence[Shown]) -> str:
@@ -169,8 +169,8 @@ def _settings_section(runs: Sequence[RecordedRun], shown: Sequence[Shown]) -> st
     settings = [settings_of(run) for run in runs]
     names = differing(settings)
     apart = [
-        {"run": page_lib.swatch(one), **{name: _text(own, name) for name in names}}
-        for one, own in zip(shown, settings, strict=True)
+        {"run": page_lib.swatch(one), **{name: _text(values, name) for name in names}}
+        for one, values in zip(shown, settings, strict=True)
     ]
     shared = [
         {"setting": html.escape(name), "value": _text(settings[0], name)}

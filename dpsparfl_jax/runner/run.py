@@ -130,8 +130,8 @@ class Run:
             schedule = planner_lib.plan(planner)
         else:
             _check_schedule(schedule, self.settings, ledger)
-        told = tuple(filter(None, warnings))
-        plan = Plan(ledger, schedule, message, told, clock() - began)
+        sentences = tuple(filter(None, warnings))
+        plan = Plan(ledger, schedule, message, sentences, clock() - began)
         return dataclasses.replace(self, known_plan=plan)
 
     def make_planner(self, ledger: Ledger) -> planner_lib.Planner:

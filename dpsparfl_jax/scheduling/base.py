@@ -27,7 +27,7 @@ class Policy(Protocol):
         """The state before the first round."""
 
     def plan(
-        self, state: Any, seen: Observation, random: np.random.Generator
+        self, state: Any, observation: Observation, random: np.random.Generator
     ) -> tuple[Allocation, Any]:
         """The round's allocation (clients are rows of `seen`) and the next state."""
 

@@ -71,13 +71,13 @@ class RandomPolicy(Stateless):
         """Needs no setting."""
 
     def plan(
-        self, state: None, seen: Observation, random: np.random.Generator
+        self, state: None, observation: Observation, random: np.random.Generator
     ) -> tuple[Allocation, None]:
         """Draws clients until all channels are taken or nobody is left."""
-        full = FullRate(seen.problem)
-        free = np.ones(seen.problem.num_channels, bool)
+        full = FullRate(observation.problem)
+        free = np.ones(observation.problem.num_channels, bool)
         pairs = []
-        for row in random.permutation(len(seen.client)):
+        for row in random.permutation(len(observation.client)):
             usable = np.flatnonzero(free & np.isfinite(full.delay[row]))
             if usable.size:
                 channel = random.choice(usable)
@@ -102,15 +102,18 @@ class RoundRobinPolicy:
         return math.ceil(num_clients / num_channels), 0
 
     def plan(
-        self, state: tuple[int, int], seen: Observation, random: np.random.Generator
+        self,
+        state: tuple[int, int],
+        observation: Observation,
+        random: np.random.Generator,
     ) -> tuple[Allocation, tuple[int, int]]:
         """The next group that has a live client."""
         groups, turn = state
-        group = seen.client // seen.problem.num_channels
+        group = observation.client // observation.problem.num_channels
         for step in range(groups):
             rows = np.flatnonzero(group == (turn + step) % groups)
             if rows.size:
-                allocation = FullRate(seen.problem).quickest(rows)
+                allocation = FullRate(observation.problem).quickest(rows)
                 return allocation, (groups, (turn + step + 1) % groups)
         return empty_allocation(), state
 
@@ -123,10 +126,10 @@ class DelayMinPolicy(Stateless):
         """Needs no setting."""
 
     def plan(
-        self, state: None, seen: Observation, random: np.random.Generator
+        self, state: None, observation: Observation, random: np.random.Generator
     ) -> tuple[Allocation, None]:
         """Among matchings of the least delay, one of the least total delay."""
-        full = FullRate(seen.problem)
+        full = FullRate(observation.problem)
         size = matching.largest_size(np.isfinite(full.delay))
         if size == 0:
             return empty_allocation(), None

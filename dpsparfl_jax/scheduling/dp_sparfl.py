@@ -31,35 +31,37 @@ class DpSparflPolicy(Stateless):
         self._tradeoff = settings.tradeoff
 
     def plan(
-        self, state: None, seen: Observation, random: np.random.Generator
+        self, state: None, observation: Observation, random: np.random.Generator
     ) -> tuple[Allocation, None]:
         """The best allocation that the solver finds."""
-        first = self._solve(seen.problem)
-        if first.client.size == 0 or np.all(seen.size == seen.size[0]):
+        first = self._solve(observation.problem)
+        if first.client.size == 0 or np.all(observation.size == observation.size[0]):
             return first, None
-        latest = best = self._with_true_weights(seen, first)
+        latest = best = self._with_true_weights(observation, first)
         for _ in range(_LINEARISATIONS):
-            again = self._solve(self._linearised(seen, latest))
-            latest = self._with_true_weights(seen, again)
+            again = self._solve(self._linearised(observation, latest))
+            latest = self._with_true_weights(observation, again)
             best = min(best, latest, key=lambda allocation: allocation.value)
         return best._replace(lower_bound=-np.inf), None
 
-    def _with_true_weights(self, seen: Observation, chosen: Allocation) -> Allocation:
+    def _with_true_weights(
+        self, observation: Observation, chosen: Allocation
+    ) -> Allocation:
         """The allocation of the same clients, solved again with their own weights."""
-        rows, sizes = chosen.client, seen.size[chosen.client]
-        problem = seen.problem
-        reward = np.zeros(len(seen.client))
+        rows, sizes = chosen.client, observation.size[chosen.client]
+        problem = observation.problem
+        reward = np.zeros(len(observation.client))
         reward[rows] = self._tradeoff * sizes / np.sum(sizes)
-        only = np.zeros(len(seen.client))
+        only = np.zeros(len(observation.client))
         only[rows] = problem.energy_j[rows]  # others have no energy to send
         same = problem._replace(reward=reward, energy_j=only)
         return self._solve(same)
 
-    def _linearised(self, seen: Observation, best: Allocation) -> RoundProblem:
+    def _linearised(self, observation: Observation, best: Allocation) -> RoundProblem:
         """d/dx of sum D_i s_i / sum D_i at the best set: lambda D_i (s_i - rho) / D."""
-        problem, sizes = seen.problem, seen.size[best.client]
+        problem, sizes = observation.problem, observation.size[best.client]
         total = np.sum(sizes)
         gained = best.keep_rate - problem.curvature[best.client] * best.keep_rate**2 / 2
         mean = np.sum(sizes * gained) / total
-        share = self._tradeoff * seen.size / total
+        share = self._tradeoff * observation.size / total
         return problem._replace(reward=share, weight=problem.weight + share * mean)

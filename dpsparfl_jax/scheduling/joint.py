@@ -161,7 +161,7 @@ class Search:
         enough = self.best.value - self.gap - self.problem.delay_price * deadline
         if large:
             cost = np.where(allowed, cost, np.inf)
-            nearest = sorted(self._prices, key=lambda known: abs(known[0] - deadline))
+            nearest = sorted(self._prices, key=lambda priced: abs(priced[0] - deadline))
             for _, price in nearest[:3]:
                 below = matching.dual_bounds(cost, price)
                 if np.min(below) >= enough:

@@ -77,8 +77,8 @@ def potentials(cost: Array, match: Matching) -> Array:
     idle = np.ones(len(cost), bool)
     idle[match.client] = False
     other = np.min(cost[idle], axis=0) if idle.any() else np.full(len(matched), np.inf)
-    own = cost[matched]  # [N, N]: j's client on k
-    step = np.minimum(own, other) - np.diag(own)[:, None]
+    client_cost = cost[matched]  # [N, N]: j's client on k
+    step = np.minimum(client_cost, other) - np.diag(client_cost)[:, None]
     price = np.zeros(len(matched))
     for _ in range(len(matched)):
         shorter = np.minimum(price, np.min(price[:, None] + step, axis=0))

@@ -107,10 +107,10 @@ def make_cohort_step(
             data: ImageSet,
             tables: ClientTables,
             root_keys: jax.Array,
-            own: Tasks,
+            device_tasks: Tasks,
         ) -> tuple[server_lib.RunSums, Diagnostics]:
             sums, diagnostics = _train_tasks(
-                spec, chunk, params, data, tables, root_keys, own
+                spec, chunk, params, data, tables, root_keys, device_tasks
             )
             return jax.lax.psum(sums, _AXIS), diagnostics
 

@@ -29,8 +29,8 @@ _SINE = [
 def generator_rounds(name: str) -> int:
     """Hash rounds of a named generator."""
     if name not in GENERATORS:
-        known = ", ".join(GENERATORS)
-        raise InputError(f"unknown noise generator {name!r}: choose one of {known}.")
+        names = ", ".join(GENERATORS)
+        raise InputError(f"unknown noise generator {name!r}: choose one of {names}.")
     return GENERATORS[name]
 
 

@@ -117,8 +117,8 @@ def find_layers(
     shapes = jax.tree.map(lambda p: jax.ShapeDtypeStruct(p.shape, p.dtype), params)
     image = jax.ShapeDtypeStruct(tuple(image_shape), jnp.float32)
     rules: dict[Path, LayerRule] = {}
-    found: dict[Path, tuple[int, ...]] = {}
-    seen: list[Path] = []
+    output_shapes: dict[Path, tuple[int, ...]] = {}
+    opened: list[Path] = []
 
     def forward(outer: Params, inner: Params, x: jax.Array) -> jax.Array:
         trace = tracers.current_trace()
@@ -127,38 +127,40 @@ def find_layers(
             if tracers.current_trace() != trace:
                 name = "/".join(module.path)
                 raise UnsupportedLayer(f"the layer {name} is inside a transformation")
-            seen.extend(_own_parameters(module, outer))
+            opened.extend(_own_parameters(module, outer))
             rules[tuple(module.path)] = rule
 
         logits, _, outputs = run_layers(
             model, inner, x, check=check, outer_params=outer
         )
-        found.update({path: y.shape for path, y in outputs.items()})
+        output_shapes.update({path: y.shape for path, y in outputs.items()})
         return logits
 
     jaxpr = jax.make_jaxpr(forward)(shapes, shapes, image).jaxpr
     for name in names:
-        if name not in seen:
+        if name not in opened:
             raise UnsupportedLayer(f"parameter {'/'.join(name)} is in another layer")
     if _depends_on(jaxpr, jaxpr.invars[: len(leaves)]):
         raise UnsupportedLayer("a layer's parameters are read from outside the layer")
-    return tuple(Layer(path, rules[path], shape) for path, shape in found.items())
+    return tuple(
+        Layer(path, rules[path], shape) for path, shape in output_shapes.items()
+    )
 
 
 def _own_parameters(module: Any, tree: Params) -> list[Path]:
     """Names of a layer's parameters, if they reach it untransformed."""
     path = tuple(module.path)
     name = "/".join(path)
-    own = tree
+    expected = tree
     for key in path:
-        own = own.get(key, {}) if isinstance(own, Mapping) else {}
+        expected = expected.get(key, {}) if isinstance(expected, Mapping) else {}
     given = module.variables["params"]
-    if set(given) != set(own):
+    if set(given) != set(expected):
         raise UnsupportedLayer(f"the layer {name} shares its scope")
-    plain = all(isinstance(leaf, jax.Array) for leaf in own.values())
-    if not plain or any(given[key] is not own[key] for key in own):
+    plain = all(isinstance(leaf, jax.Array) for leaf in expected.values())
+    if not plain or any(given[key] is not expected[key] for key in expected):
         raise UnsupportedLayer(f"the parameters of {name} are transformed on the way")
-    return [(*path, key) for key in own]
+    return [(*path, key) for key in expected]
 
 
 def _depends_on(jaxpr: Any, sources: list[Any]) -> bool:

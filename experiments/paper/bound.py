@@ -139,12 +139,12 @@ class Meter:
         loss, squares = 0.0, []
         total: Flat = np.zeros(())
         for weight, rows in zip(self._weights, self._owned, strict=True):
-            own_loss, own = client_gradient(
+            own_loss, client = client_gradient(
                 self._gradient, params, self._train, rows, self._chunk
             )
             loss += float(weight * own_loss)
-            total = total + weight * own
-            squares.append(float(own @ own))
+            total = total + weight * client
+            squares.append(float(client @ client))
         squared = float(total @ total)
         return Measured(
             number,
@@ -196,8 +196,8 @@ def client_gradient(
         filled = np.concatenate([part, np.repeat(part[:1], chunk - len(part))])
         weights = (np.arange(chunk) < len(part)) / np.float32(len(rows))
         data = ImageSet(train.images[filled], train.labels[filled])
-        found = jax.device_get(gradient(params, data, weights.astype(np.float32)))
-        loss, total = loss + float(found[0]), total + _flatten(found[1])
+        result = jax.device_get(gradient(params, data, weights.astype(np.float32)))
+        loss, total = loss + float(result[0]), total + _flatten(result[1])
     return loss, total
 
 

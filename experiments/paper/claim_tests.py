@@ -161,8 +161,10 @@ def delay_over_epsilon(tables: Tables) -> list[Part]:
             low, high = delay.columns[0], delay.columns[-1]
             label = f"[2,{high:g}] against [2,{low:g}] {words}"
             change = relative(delay[high], delay[low])
-            told = measure == "delay_s"
-            comparisons.append(compare(label, change, "%", side=-1, told=told))
+            report_only = measure == "delay_s"
+            comparisons.append(
+                compare(label, change, "%", side=-1, report_only=report_only)
+            )
     return [Part("the same rounds", comparisons)] if comparisons else []
 
 
@@ -171,13 +173,13 @@ def accuracy_of_policies(setting: Setting, tables: Tables) -> list[Part]:
     rounds = tables.panel(setting.figure, "accuracy" + setting.tag)
     times = tables.panel(setting.figure, "accuracy_time" + setting.tag)
     ends = wide(tables.sweep(setting.sweep), "accuracy")
-    found = {
+    accuracies = {
         "equal rounds": ("an equal number of rounds", _after_equal_rounds(rounds)),
         "equal time": ("equal simulated time", _after_equal_time(times)),
         "at the end": ("training to the end", ends),
     }
     parts = []
-    for words, (condition, accuracy) in found.items():
+    for words, (condition, accuracy) in accuracies.items():
         ours = column(accuracy, OURS)
         comparisons = [
             compare(f"{name}, {words}", 100 * (ours - column(accuracy, name)), "pp")
@@ -202,12 +204,16 @@ def _after_equal_time(points: pd.DataFrame) -> pd.DataFrame:
     """
     ends = points.pivot_table(index="seed", columns="series", values="x", aggfunc="max")
     ends = ends.reindex(columns=[OURS, *BASELINES]).astype(float).dropna().min(axis=1)
-    found = pd.DataFrame(index=ends.index, columns=[OURS, *BASELINES], dtype=float)
-    for (seed, series), own in points.sort_values("x").groupby(["seed", "series"]):
-        if seed in ends.index and series in found.columns:
+    interpolated = pd.DataFrame(
+        index=ends.index, columns=[OURS, *BASELINES], dtype=float
+    )
+    for (seed, series), curve in points.sort_values("x").groupby(["seed", "series"]):
+        if seed in ends.index and series in interpolated.columns:
             at = float(ends[seed])
-            found.loc[seed, series] = np.interp(at, own["x"], own["y"], left=np.nan)
-    return found
+            interpolated.loc[seed, series] = np.interp(
+                at, curve["x"], curve["y"], left=np.nan
+            )
+    return interpolated
 
 
 def delay_of_policies(setting: Setting, tables: Tables) -> list[Part]:

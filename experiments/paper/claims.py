@@ -46,14 +46,14 @@ def evaluate(folder: str | pathlib.Path) -> list[Verdict]:
 
 def judge(claim: Claim, tables: Tables) -> Verdict:
     """The verdict on one claim."""
-    found = claim.parts(tables)
-    comparisons = [each for part in found for each in part.comparisons]
-    return Verdict(*claim[:4], comparisons, verdicts.judge(found))
+    parts = claim.parts(tables)
+    comparisons = [each for part in parts for each in part.comparisons]
+    return Verdict(*claim[:4], comparisons, verdicts.judge(parts))
 
 
-def write(folder: pathlib.Path, found: list[Verdict]) -> None:
+def write(folder: pathlib.Path, judged: list[Verdict]) -> None:
     """Writes claims.json into the folder."""
-    write_whole(folder / "claims.json", as_json(found))
+    write_whole(folder / "claims.json", as_json(judged))
 
 
 def _of_clipping(sweep: str, images: str) -> Claim:

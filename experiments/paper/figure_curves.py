@@ -34,8 +34,8 @@ def _accuracy(tables: Tables) -> pd.DataFrame:
 
 
 def _accuracy_time(tables: Tables) -> pd.DataFrame:
-    seen = tables.evaluations
-    hours = seen.assign(hours=seen["cumulative_delay_s"] / _HOUR)
+    evaluations = tables.evaluations
+    hours = evaluations.assign(hours=evaluations["cumulative_delay_s"] / _HOUR)
     return _rows(hours, "hours", "accuracy")
 
 

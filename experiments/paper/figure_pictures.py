@@ -92,8 +92,8 @@ def _curve(axes: Axes, name: str, rows: pd.DataFrame, look: dict[str, Any]) -> N
     axes.fill_between(x, low, high, color=look["color"], alpha=0.15, lw=0)
     seeds = rows["seed"].nunique()
     if 1 < seeds <= 3:
-        for _, own in rows.groupby("seed"):
-            axes.plot(own["x"], own["y"], lw=0.5, alpha=0.45, **look)
+        for _, seed_rows in rows.groupby("seed"):
+            axes.plot(seed_rows["x"], seed_rows["y"], lw=0.5, alpha=0.45, **look)
 
 
 def average(
@@ -107,13 +107,13 @@ def average(
     wide = rows.pivot_table(index="x", columns="seed", values="y")
     common = wide.dropna()
     if len(common) < 2 and len(wide) > len(common):
-        first = max(own.first_valid_index() for _, own in wide.items())
-        last = min(own.last_valid_index() for _, own in wide.items())
+        first = max(curve.first_valid_index() for _, curve in wide.items())
+        last = min(curve.last_valid_index() for _, curve in wide.items())
         grid = np.linspace(first, last, _GRID_POINTS) if last > first else [first]
         common = pd.DataFrame(
             {
-                seed: np.interp(grid, own.dropna().index, own.dropna().to_numpy())
-                for seed, own in wide.items()
+                seed: np.interp(grid, curve.dropna().index, curve.dropna().to_numpy())
+                for seed, curve in wide.items()
             },
             index=grid,
         )
@@ -129,11 +129,11 @@ def save(figure: Figure, table: pathlib.Path) -> list[pathlib.Path]:
     except (OSError, ValueError, KeyError) as reason:
         raise InputError(f"{table} is no table of a figure ({reason}).") from None
     picture = draw(figure, points)
-    told = f"drawn from {table.name}, sha256 {checksum(table)}"
+    origin = f"drawn from {table.name}, sha256 {checksum(table)}"
     written = []
     for ending, key in ((".png", "Description"), (".pdf", "Subject")):
         path = table.with_suffix(ending)
-        facts = {key: told} | ({"CreationDate": None} if ending == ".pdf" else {})
+        facts = {key: origin} | ({"CreationDate": None} if ending == ".pdf" else {})
         with writing(path), replacing(path) as part:
             picture.savefig(part, format=ending[1:], dpi=140, metadata=facts)
         written.append(path)

@@ -81,13 +81,13 @@ def _bounds(
             length = min(size.rounds, fl.plan(run.planned).num_rounds)
             rounds = range(0, length + 1, size.measured_every)
             print(f"Measuring gradients of {run.name} up to round {rounds[-1]}.")
-            found = bound.measure(
+            measured = bound.measure(
                 run.planned, rounds, images_per_client=size.measured_images
             )
             folder.mkdir(parents=True, exist_ok=True)
-            content = [one._asdict() for one in found]
-            known = {"settings": run_tables.digest(run.planned), "measured": content}
-            write_whole(path, json.dumps(known, indent=1) + "\n")
+            content = [one._asdict() for one in measured]
+            kept = {"settings": run_tables.digest(run.planned), "measured": content}
+            write_whole(path, json.dumps(kept, indent=1) + "\n")
         if path.is_file():
             measured = _measured(path, run)
             parts.append(

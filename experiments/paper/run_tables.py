@@ -47,38 +47,38 @@ def build(
     runs: Iterable[SweepRun], folder: pathlib.Path, plans: pathlib.Path
 ) -> Tables:
     """Reads records in `folder`, and schedules in `plans`; makes those not there."""
-    found: list[dict[str, Any]] = []
+    run_rows: list[dict[str, Any]] = []
     rounds, evaluations, clients = [], [], []
     for run in tqdm(list(runs), desc="schedules", disable=None, leave=False):
         schedule = plan_once(run.planned, plans)
         label = {"series": run.series.label, "value": run.series.value}
-        label |= {"seed": run.seed, "once": run.series.once, "run": len(found)}
+        label |= {"seed": run.seed, "once": run.series.once, "run": len(run_rows)}
         recorded = _recorded(run, folder)
-        found.append({"sweep": run.sweep, **label} | _about(run.planned, schedule))
+        run_rows.append({"sweep": run.sweep, **label} | _about(run.planned, schedule))
         rounds.append(_rounds(run.planned, schedule).assign(**label))
         clients.append(_clients(schedule).assign(**label))
         if recorded is not None:
             _check_plan(run, schedule, recorded)
-            seen = recorded.rounds.dropna(subset=["accuracy"])
-            evaluations.append(seen[_SEEN].assign(**label))
-            last = seen.iloc[-1]
-            found[-1] |= {
+            evaluated = recorded.rounds.dropna(subset=["accuracy"])
+            evaluations.append(evaluated[_SEEN].assign(**label))
+            last = evaluated.iloc[-1]
+            run_rows[-1] |= {
                 "trained_rounds": len(recorded.rounds),
                 "accuracy": last["accuracy"],
                 "trained_delay_s": recorded.rounds["cumulative_delay_s"].iloc[-1],
                 "round_wall_s": recorded.rounds["device_s"].median(),
                 "train_wall_s": recorded.rounds["device_s"].sum(),
-                "epsilon_margin": _least_left(found[-1], recorded),
+                "epsilon_margin": _least_left(run_rows[-1], recorded),
             }
     blank = pd.DataFrame(columns=["series", "seed", *_SEEN])
-    told = pd.concat(evaluations) if evaluations else blank
-    table = pd.DataFrame(found, columns=_RUN)
+    evaluation_rows = pd.concat(evaluations) if evaluations else blank
+    table = pd.DataFrame(run_rows, columns=_RUN)
     every = pd.concat(rounds, ignore_index=True)
     table["common_delay_s"] = _common_delay(table, every)
     return Tables(
         table.drop(columns="run"),
         _thin(every),
-        told.reset_index(drop=True),
+        evaluation_rows.reset_index(drop=True),
         pd.concat(clients, ignore_index=True),
     )
 
@@ -133,19 +133,19 @@ def _least_left(planned: dict[str, Any], recorded: records.RecordedRun) -> float
 def _about(settings: RunConfig, schedule: Schedule) -> dict[str, Any]:
     """What a schedule says of its run; blank where there are no rounds."""
     able = int(np.sum(schedule.affordable > 0))
-    told: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "clients": able,
         "rounds": schedule.num_rounds,
         "participations": int(np.sum(schedule.participations)),
         "delay_target_s": settings.schedule.delay_target_s,
     }
     if not schedule.num_rounds:
-        return told
+        return facts
     tenth = max(schedule.num_rounds // 10, 1)
     delay = schedule.round_delay_s
     share = _half_way_shares(schedule)
     private = settings.privacy.noise  # else all epsilons are infinite
-    return told | {
+    return facts | {
         "delay_s": np.sum(delay),
         "mean_delay_s": np.mean(delay),
         "first_delay_s": np.mean(delay[:tenth]),
@@ -208,8 +208,8 @@ def _common_delay(table: pd.DataFrame, rounds: pd.DataFrame) -> pd.Series:
     compared = table[~table["once"] & (table["rounds"] > 0)]
     last = table["seed"].map(compared.groupby("seed")["rounds"].min())
     wanted = table[["run"]].assign(round=last)
-    found = wanted.merge(rounds[["run", "round", "cumulative_delay_s"]], how="left")
-    return found["cumulative_delay_s"]
+    merged = wanted.merge(rounds[["run", "round", "cumulative_delay_s"]], how="left")
+    return merged["cumulative_delay_s"]
 
 
 def _thin(rounds: pd.DataFrame) -> pd.DataFrame:

@@ -36,14 +36,14 @@ class Comparison(NamedTuple):
 
 def interval(values: pd.Series) -> tuple[float, float, float]:
     """Mean and both ends of the 95% Student-t interval; blanks do not count."""
-    known = np.asarray(values.dropna(), float)
-    if not len(known):
+    numbers = np.asarray(values.dropna(), float)
+    if not len(numbers):
         return np.nan, np.nan, np.nan
-    mean = float(known.mean())
-    if len(known) < 2:
+    mean = float(numbers.mean())
+    if len(numbers) < 2:
         return mean, np.nan, np.nan
-    quantile = stats.t.ppf((1 + LEVEL) / 2, len(known) - 1)
-    half = float(quantile * known.std(ddof=1) / np.sqrt(len(known)))
+    quantile = stats.t.ppf((1 + LEVEL) / 2, len(numbers) - 1)
+    half = float(quantile * numbers.std(ddof=1) / np.sqrt(len(numbers)))
     return mean, mean - half, mean + half
 
 
@@ -54,7 +54,7 @@ def compare(
     *,
     side: int = 1,
     bound: float = 0.0,
-    told: bool = False,
+    report_only: bool = False,
 ) -> Comparison:
     """Judges whether the mean of `values`, one a seed, lies on the claimed side.
 
@@ -64,7 +64,7 @@ def compare(
         unit: Unit of the values.
         side: The claim is that the mean is above (1) or below (-1) the bound.
         bound: What the claim is about: 0, or a tolerance.
-        told: Gives the numbers without judging them.
+        report_only: Gives the numbers without judging them.
 
     Returns:
         The comparison: it holds (is reversed) if the whole interval is on the claimed
@@ -73,7 +73,7 @@ def compare(
     mean, low, high = interval(values)
     seeds = int(values.notna().sum())
     near, far = sorted((side * (low - bound), side * (high - bound)))
-    if told:
+    if report_only:
         outcome = TOLD
     elif seeds < SEEDS_NEEDED:
         outcome = TOO_FEW if seeds else NOT_RUN

@@ -236,36 +236,39 @@ def runs_of(sweep: str, scale: str, base: Changes) -> list[SweepRun]:
     what, size = SWEEPS[sweep], SCALES[scale]
     preset = presets.get_preset(what.preset).settings
     common = {**what.changes, **(what.quick if scale == "quick" else {}), **base}
-    found = []
+    runs = []
     for series in what.series:
         if scale == "quick" and not series.quick:
             continue
         seeds = what.seeds or size.planned_seeds
         for seed in seeds[: 1 if series.once else None]:
-            own = {**common, **series.changes, "seed": str(seed)}
+            changes = {**common, **series.changes, "seed": str(seed)}
             trained = what.trained and seed in (what.seeds or size.trained_seeds)
-            found.append(
+            runs.append(
                 SweepRun(
                     sweep,
                     series,
                     seed,
                     grid.run_name({**series.changes, "seed": str(seed)}),
-                    _trained_run(preset, own, size) if trained else None,
-                    _planned_run(preset, own),
+                    _trained_run(preset, changes, size) if trained else None,
+                    _planned_run(preset, changes),
                 )
             )
-    return found
+    return runs
 
 
-def _trained_run(preset: RunConfig, own: Changes, size: Scale) -> RunConfig:
+def _trained_run(preset: RunConfig, changes: Changes, size: Scale) -> RunConfig:
     rounds = min(
-        size.rounds, int(own.get("length.rounds", preset.length.rounds)) or size.rounds
+        size.rounds,
+        int(changes.get("length.rounds", preset.length.rounds)) or size.rounds,
     )
-    return grid.change(preset, {**own, **size.changes, "length.rounds": str(rounds)})
+    return grid.change(
+        preset, {**changes, **size.changes, "length.rounds": str(rounds)}
+    )
 
 
-def _planned_run(preset: RunConfig, own: Changes) -> RunConfig:
+def _planned_run(preset: RunConfig, changes: Changes) -> RunConfig:
     """Until the budgets end; without noise they never do."""
-    endless = own.get("privacy.noise") == "false"
-    rounds = own["length.rounds"] if endless else "0"
-    return grid.change(preset, {**own, "length.rounds": rounds})
+    endless = changes.get("privacy.noise") == "false"
+    rounds = changes["length.rounds"] if endless else "0"
+    return grid.change(preset, {**changes, "length.rounds": rounds})
