@@ -76,19 +76,19 @@ class Run:
 
     name: str
     settings: RunConfig
-    known_outline: Outline | None = None
-    known_plan: Plan | None = None
-    known_data: ClientData | None = None
+    _outline: Outline | None = None
+    _plan: Plan | None = None
+    _data: ClientData | None = None
 
     @property
     def outline(self) -> Outline:
         """Shapes, once outlined."""
-        return self._known(self.known_outline, "outlined")
+        return self._known(self._outline, "outlined")
 
     @property
     def plan(self) -> Plan:
         """Ledger, schedule and messages, once planned."""
-        return self._known(self.known_plan, "planned")
+        return self._known(self._plan, "planned")
 
     @property
     def schedule(self) -> Schedule:
@@ -98,7 +98,7 @@ class Run:
     @property
     def data(self) -> ClientData:
         """Images and their owners, once there."""
-        return self._known(self.known_data, "given images")
+        return self._known(self._data, "given images")
 
     def _known(self, part: Part | None, stage: str) -> Part:
         if part is None:
@@ -109,7 +109,7 @@ class Run:
         """With shapes; `described` remembers image sets for the next run of a grid."""
         self.settings.check_names()
         return dataclasses.replace(
-            self, known_outline=outline(self.settings, described)
+            self, _outline=outline(self.settings, described)
         )
 
     def planned(
@@ -132,7 +132,7 @@ class Run:
             _check_schedule(schedule, self.settings, ledger)
         sentences = tuple(filter(None, warnings))
         plan = Plan(ledger, schedule, message, sentences, clock() - began)
-        return dataclasses.replace(self, known_plan=plan)
+        return dataclasses.replace(self, _plan=plan)
 
     def make_planner(self, ledger: Ledger) -> planner_lib.Planner:
         """The planner of this run before its first round."""
@@ -143,7 +143,7 @@ class Run:
     def with_images(self, images: Images) -> "Run":
         """With the images, dealt to its clients."""
         clients = partition.deal(self.settings.data, images.sets, self.settings.seed)
-        return dataclasses.replace(self, known_data=ClientData(images, clients))
+        return dataclasses.replace(self, _data=ClientData(images, clients))
 
     def client_table(self, right: NDArray[np.bool_]) -> list[Row]:
         """The table of clients after the last round, which told `right` [E] right."""
