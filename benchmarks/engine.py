@@ -31,8 +31,10 @@ from benchmarks import peers, plain, timing
 from benchmarks.plain import CLIP, NOISE, RATE
 from dpsparfl_jax.data import packing
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.training import clipping, cohort, keys, local, masks, models, tasks
-from dpsparfl_jax.types import ClientTables, ImageSet
+from dpsparfl_jax.privacy import poisson
+from dpsparfl_jax.runner import tasks
+from dpsparfl_jax.training import clipping, cohort, keys, local, masks, models, server
+from dpsparfl_jax.types import ClientTables, ImageSet, RunConstants
 from experiments import cli
 
 CLIENTS = 5
@@ -78,8 +80,8 @@ class Setting:
             [np.arange(total).reshape(CLIENTS, -1)], total
         )
         rate = batch / EXAMPLES
-        self.capacity = packing.batch_capacity(self.tables.sizes, rate, OVERFLOW)
-        self.padded_sizes = packing.padded_sizes(EXAMPLES, rate, self.capacity, 6)
+        self.capacity = poisson.batch_capacity(self.tables.sizes, rate, OVERFLOW)
+        self.padded_sizes = poisson.padded_sizes(EXAMPLES, rate, self.capacity, 6)
         self.rng = rng
 
 
@@ -106,9 +108,11 @@ def engine(setting: Setting, steps: int) -> timing.Contender:
         capacity=setting.capacity,
         overflow_probability=OVERFLOW,
     )
-    state = cohort.replicate(jax.tree.map(lambda leaf: leaf[None], setting.params))
-    data, tables, roots, rows = cohort.replicate(
-        (setting.data, setting.tables, keys.root_key_words(0), rows)
+    batched = jax.tree.map(lambda leaf: leaf[None], setting.params)
+    state = cohort.replicate(server.make_server().init(batched))
+    constants = RunConstants(keys.root_key_words(0), np.ones(1, np.float32))
+    data, tables, constants, rows = cohort.replicate(
+        (setting.data, setting.tables, constants, rows)
     )
     turn = 0
 
@@ -116,7 +120,7 @@ def engine(setting: Setting, steps: int) -> timing.Contender:
         nonlocal state, turn
         turn += 1
         now = rows._replace(round=cohort.replicate(np.full(CLIENTS, turn, np.int32)))
-        state, diagnostics = step(state, data, tables, roots, now)
+        state, diagnostics = step(state, data, tables, constants, now)
         return int(diagnostics.examples.sum())
 
     return work
@@ -138,19 +142,19 @@ def textbook(setting: Setting, width: int) -> timing.Contender:
     )
 
     def draw(key: jax.Array) -> Any:
-        keep = packing.probability_word(setting.keep_rate)
+        keep = poisson.probability_word(setting.keep_rate)
         return masks.bernoulli_mask(key, setting.params, keep)
 
     mask = jax.vmap(draw)(jax.random.split(jax.random.key(1), CLIENTS))
     roots = jax.random.split(jax.random.key(2), CLIENTS)
     pixels = local.normalise(jnp.asarray(setting.data.images), (0.5,), (0.5,))
     labels = jnp.asarray(setting.data.labels)
-    poisson = width > setting.batch
+    random_sizes = width > setting.batch
 
     def work() -> int:
         nonlocal state
         rows, counts = zip(
-            *(_draw_batch(setting, i, width, poisson) for i in range(CLIENTS)),
+            *(_draw_batch(setting, i, width, random_sizes) for i in range(CLIENTS)),
             strict=True,
         )
         chosen = np.stack(rows)
@@ -163,11 +167,11 @@ def textbook(setting: Setting, width: int) -> timing.Contender:
 
 
 def _draw_batch(
-    setting: Setting, client: int, width: int, poisson: bool
+    setting: Setting, client: int, width: int, random_sizes: bool
 ) -> tuple[np.ndarray, int]:
     """Rows of a client, the first `count` of which are its batch."""
     count = setting.rng.binomial(EXAMPLES, setting.batch / EXAMPLES)
-    count = min(count, width) if poisson else setting.batch
+    count = min(count, width) if random_sizes else setting.batch
     return client * EXAMPLES + setting.rng.permutation(EXAMPLES)[:width], count
 
 

@@ -19,7 +19,7 @@ import time
 from absl import flags
 from tqdm import tqdm
 
-from benchmarks import same, timing
+from benchmarks import run_facts, timing
 from experiments import cli, grid, presets
 
 _JSON = flags.DEFINE_string("json", "", "write the results to this file")
@@ -33,7 +33,7 @@ def run(program: str, *arguments: str) -> tuple[float, str]:
     began = time.perf_counter()
     done = subprocess.run(
         command,
-        cwd=same.ROOT,
+        cwd=run_facts.ROOT,
         capture_output=True,
         text=True,
         env={**os.environ, "JAX_LOG_COMPILES": "1"},
@@ -55,7 +55,7 @@ def main() -> int:
     cli.check_output("json", _JSON.value)
     settings = presets.get_preset("quickstart").settings
     points = grid.expand(settings, grid.parse(GRID))
-    rounds = f"--run.rounds={_ROUNDS.value}"
+    rounds = f"--length.rounds={_ROUNDS.value}"
     with tempfile.TemporaryDirectory() as scratch:
         common = ("--preset=quickstart", rounds, f"--perf.cache_dir={scratch}/cache")
         policy = "--schedule.policy=dp_sparfl"
@@ -75,7 +75,7 @@ def main() -> int:
             seconds, _ = run("run", *common, policy, *own, f"--out={out}")
             single += seconds
             swept = pathlib.Path(scratch, "grid", point.name)
-            equal += same.facts(out) == same.facts(swept)
+            equal += run_facts.facts(out) == run_facts.facts(swept)
     found = {
         "runs": len(points),
         "rounds": _ROUNDS.value,

@@ -19,7 +19,7 @@ from absl import flags, logging
 from tqdm import tqdm
 
 from benchmarks import timing
-from dpsparfl_jax.privacy.accountants import ACCOUNTANTS
+from dpsparfl_jax.privacy.accountants import all_accountants, make_accountant
 from dpsparfl_jax.privacy.budgets import draw_budgets
 from dpsparfl_jax.privacy.curves import CurveStore
 from dpsparfl_jax.privacy.ledger import Ledger, open_ledger
@@ -55,7 +55,7 @@ def measure_curves() -> list[dict[str, Any]]:
     logging.set_verbosity(logging.ERROR)  # it warns where its series does not end
     rows = []
     for sigma, q in tqdm(SETTINGS, desc="curves", disable=None):
-        for name, accountant in ACCOUNTANTS.items():
+        for name, accountant in all_accountants().items():
             mechanism = Mechanism(Release(q, sigma, STEPS), DELTA)
             store = CurveStore(accountant)
             ask = {"max_epsilon": EPSILON, "limit": 10_000}
@@ -87,7 +87,7 @@ def measure_ledger() -> dict[str, Any]:
     groups = client_groups(
         sizes, batch_size=8, noise_multiplier=1.0, steps=STEPS, delta=DELTA, capacity=40
     )
-    store = CurveStore(ACCOUNTANTS["rdp"])
+    store = CurveStore(make_accountant("rdp"))
     budgets = draw_budgets(0, clients, 2.0, 10.0)
     opening = seconds(lambda: open_ledger(budgets, groups, store, limit=2000))
     ledger: Ledger = open_ledger(budgets, groups, store, limit=2000)

@@ -21,7 +21,7 @@ from typing import Any
 from absl import flags
 from tqdm import tqdm
 
-from benchmarks import same, timing
+from benchmarks import run_facts, timing
 from dpsparfl_jax import records
 from experiments import cli
 
@@ -31,7 +31,7 @@ _SEED = flags.DEFINE_integer("seed", 0, "seed of the moments")
 SMALL = (
     "--preset=quickstart",
     "--schedule.policy=dp_sparfl",
-    "--run.rounds=30",
+    "--length.rounds=30",
     "--perf.checkpoint_every=3",
 )
 
@@ -46,7 +46,10 @@ def finish(folder: pathlib.Path, settings: tuple[str, ...], *more: str) -> float
     """Runs to the end; returns the seconds."""
     began = time.perf_counter()
     done = subprocess.run(
-        command(folder, settings, *more), cwd=same.ROOT, capture_output=True, text=True
+        command(folder, settings, *more),
+        cwd=run_facts.ROOT,
+        capture_output=True,
+        text=True,
     )
     if done.returncode or not (folder / records.DONE).is_file():
         raise RuntimeError(f"the run failed: {done.stderr}")
@@ -57,7 +60,7 @@ def kill_after(folder: pathlib.Path, settings: tuple[str, ...], seconds: float) 
     """Starts a run, kills it after a while; returns the rounds it had recorded."""
     process = subprocess.Popen(
         command(folder, settings, "--resume"),
-        cwd=same.ROOT,
+        cwd=run_facts.ROOT,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -77,13 +80,13 @@ def measure(kills: int, seed: int, settings: tuple[str, ...] = SMALL) -> dict[st
         whole = pathlib.Path(scratch, "whole")
         finish(whole, settings)  # fills the caches
         life = finish(pathlib.Path(scratch, "again"), settings)
-        expected = same.facts(whole)
+        expected = run_facts.facts(whole)
         for number in tqdm(range(kills), desc="kills", disable=None):
             folder = pathlib.Path(scratch, str(number))
             seconds = moments.uniform(0, life)
             rounds = kill_after(folder, settings, seconds)
             finish(folder, settings, "--resume")
-            found = same.facts(folder)
+            found = run_facts.facts(folder)
             wrong = [name for name in expected if found[name] != expected[name]]
             made.append({"killed_s": seconds, "rounds": rounds, "wrong": wrong})
     equal = sum(not row["wrong"] for row in made)

@@ -19,10 +19,10 @@ from absl import flags
 from tqdm import tqdm
 
 from benchmarks import timing
-from dpsparfl_jax.planning import Planner
+from dpsparfl_jax.planning.planner import Planner
 from dpsparfl_jax.privacy.ledger import non_private_ledger
-from dpsparfl_jax.runner import inputs
-from dpsparfl_jax.scheduling.dp_sparfl import SOLVERS
+from dpsparfl_jax.registry import SOLVERS
+from dpsparfl_jax.runner.run import outline
 from dpsparfl_jax.scheduling.problem import RoundProblem
 from dpsparfl_jax.scheduling.queues import Queues
 from experiments import cli, presets
@@ -43,7 +43,7 @@ def rounds(num_clients: int, num_channels: int, count: int) -> list[RoundProblem
     planner = Planner(
         settings,
         np.full(num_clients, 1000),
-        inputs.outline(preset.settings).num_parameters,
+        outline(preset.settings).model,
         non_private_ledger(num_clients, 1),
     )
     random = np.random.default_rng(0)
@@ -63,7 +63,8 @@ def measure(num_clients: int, num_channels: int, count: int) -> list[dict[str, A
     tradeoff = presets.get_preset("paper_mnist").settings.schedule.tradeoff
     for problem in rounds(num_clients, num_channels, count):
         values = {}
-        for name, solve in SOLVERS.items():
+        for name in SOLVERS:
+            solve = SOLVERS.get(name)
             start = time.perf_counter()
             found = solve(problem)
             times[name].append(time.perf_counter() - start)
