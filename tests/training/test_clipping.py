@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dpsparfl_jax.data import packing
 from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.privacy import poisson
 from dpsparfl_jax.training import clipping, layers, masks, models
 from tests import worlds
 from tests.reference import plain
@@ -29,8 +29,8 @@ def both_methods(name):
 
 
 def draw_mask(params, keep_rate):
-    keep = jnp.asarray(packing.probability_word(keep_rate))
-    return masks.draw_mask("bernoulli", jax.random.key(3), params, keep)
+    keep = jnp.asarray(poisson.probability_word(keep_rate))
+    return masks.bernoulli_mask(jax.random.key(3), params, keep)
 
 
 def relative_error(a, b):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dpsparfl_jax import schedule
+from dpsparfl_jax.planning import schedule
 from tests.commands import assert_refused, run_program
 
 
@@ -49,7 +49,7 @@ def test_an_unreachable_target_is_a_warning_not_an_error(tmp_path):
         tmp_path,
         "--schedule.delay_target_s=20",
         "--schedule.energy_budget_j=24",
-        "--run.rounds=3",
+        "--length.rounds=3",
     )
     assert done.returncode == 0
     assert "The delay target of 20 s cannot be met" in done.stderr
@@ -57,7 +57,7 @@ def test_an_unreachable_target_is_a_warning_not_an_error(tmp_path):
 
 
 def test_nobody_can_send(tmp_path):
-    done = run(tmp_path, "--schedule.energy_budget_j=0.2", "--run.rounds=3")
+    done = run(tmp_path, "--schedule.energy_budget_j=0.2", "--length.rounds=3")
     assert done.returncode == 0
     assert "No client can send even at the least keep rate" in done.stderr
     assert "Warning" not in done.stderr

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from dpsparfl_jax.errors import InputError
-from experiments.paper import claim_tables, claims, statistics, verdicts
+from experiments.paper import claim_data, claims, statistics, verdicts
 from tests.commands import assert_refused, run_program
 from tests.made_study import BREAKS, SETTINGS, Study, mirror, scale
 
@@ -26,7 +26,7 @@ def study(_made):
 
 def verdicts_of(study, family=""):
     """Verdicts on claims whose names begin so."""
-    tables = claim_tables.Tables(study.runs, study.curves)
+    tables = claim_data.Tables(study.runs, study.curves)
     chosen = [claim for claim in claims.CLAIMS if claim.name.startswith(family)]
     return {claim.name: claims.judge(claim, tables) for claim in chosen}
 

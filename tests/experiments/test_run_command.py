@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from benchmarks import kill_resume, same
+from benchmarks import kill_resume, run_facts
 from dpsparfl_jax import records
 from tests import toy
 from tests.commands import ROOT, assert_refused, run_program
@@ -25,7 +25,7 @@ SMALL = (
     "--privacy.noise_multiplier=1.5",
     "--perf.padded_sizes=1",
     "--perf.checkpoint_every=2",
-    "--run.rounds=6",
+    "--length.rounds=6",
     "--perf.devices=1",
 )
 
@@ -88,7 +88,7 @@ def test_another_run_in_the_folder_is_refused(quick, cache):
 
 def test_killed_runs_go_on_to_the_same_bits(cache):
     """Two kills here; `python -m benchmarks.kill_resume` does twenty."""
-    settings = (*SMALL, cache, "--schedule.policy=random", "--run.rounds=40")
+    settings = (*SMALL, cache, "--schedule.policy=random", "--length.rounds=40")
     found = kill_resume.measure(2, seed=1, settings=settings)
     assert found["equal"] == 2, found["rows"]
 
@@ -97,7 +97,7 @@ def test_killed_runs_go_on_to_the_same_bits(cache):
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
 )
 def test_asked_to_stop_a_run_saves_and_says_how_to_go_on(tmp_path, cache, number, code):
-    flags = (cache, "--schedule.policy=random", "--run.rounds=2000", *SMALL[:-2])
+    flags = (cache, "--schedule.policy=random", "--length.rounds=2000", *SMALL[:-2])
     flags += ("--perf.devices=1", "--perf.checkpoint_every=0", "--privacy.noise=false")
     command = [sys.executable, "-m", "experiments.run", f"--out={tmp_path}", *flags]
     process = subprocess.Popen(
@@ -119,7 +119,7 @@ def test_asked_to_stop_a_run_saves_and_says_how_to_go_on(tmp_path, cache, number
 def test_a_full_disk_is_one_sentence(tmp_path, cache):
     """A limit on file size stands in for it: writes fail in the middle of the run."""
     command = [sys.executable, "-m", "experiments.run", f"--out={tmp_path}/o", *SMALL]
-    flags = ["--schedule.policy=random", "--run.rounds=70", "--privacy.noise=false"]
+    flags = ["--schedule.policy=random", "--length.rounds=70", "--privacy.noise=false"]
     limited = ["bash", "-c", 'ulimit -f 64 && exec "$@"', "limited", *command]  # in kB
     done = subprocess.run(
         [*limited, *flags, "--perf.cache_dir="],
@@ -139,7 +139,7 @@ def test_a_full_disk_is_one_sentence(tmp_path, cache):
 
 def test_flags_from_a_file(tmp_path, cache):
     path = tmp_path / "flags.txt"
-    path.write_text("--schedule.policy=random\n--run.rounds=1\n--seed=7\n")
+    path.write_text("--schedule.policy=random\n--length.rounds=1\n--seed=7\n")
     done = run(tmp_path / "o", cache, f"--flagfile={path}")
     assert done.returncode == 0, done.stderr
     found = records.load_run(tmp_path / "o")
@@ -151,7 +151,7 @@ def test_flags_from_a_file(tmp_path, cache):
 def swept(tmp_path_factory, cache):
     out = tmp_path_factory.mktemp("sweep") / "out"
     grid = "--grid=schedule.tradeoff=5,50;privacy.epsilon_hi=1,6;seed=0,1"
-    flags = (grid, cache, "--run.rounds=3")
+    flags = (grid, cache, "--length.rounds=3")
     return out, flags, run(out, *flags, program="experiments.sweep")
 
 
@@ -180,11 +180,11 @@ def test_a_swept_point_equals_a_single_run(swept, tmp_path, cache):
         "--schedule.tradeoff=5",
         "--privacy.epsilon_hi=6",
         "--seed=1",
-        "--run.rounds=3",
+        "--length.rounds=3",
     )
     assert done.returncode == 0, done.stderr
     point = out / "tradeoff=5,epsilon_hi=6,seed=1"
-    assert same.facts(tmp_path / "o") == same.facts(point)
+    assert run_facts.facts(tmp_path / "o") == run_facts.facts(point)
 
 
 def test_a_second_sweep_skips_and_shards_share_the_work(swept, tmp_path):
@@ -199,7 +199,7 @@ def test_a_second_sweep_skips_and_shards_share_the_work(swept, tmp_path):
             tmp_path,
             flags[1],
             grid,
-            "--run.rounds=1",
+            "--length.rounds=1",
             f"--shard={number}/2",
             program="experiments.sweep",
         )
