@@ -23,7 +23,7 @@ from experiments.paper import (
     sweeps,
 )
 from tests import toy
-from tests.commands import ROOT, assert_refused, run_program
+from tests.commands import ROOT, assert_refused, call_program, run_program
 
 RESULTS = (ROOT / "RESULTS.md").read_text()
 SHOWN = sorted(set(re.findall(r"\((experiments/results/\w+/\w+)\.png\)", RESULTS)))
@@ -228,7 +228,7 @@ def test_bad_requests_are_refused(tmp_path):
     out = f"--out={tmp_path}"
     done = run_program("experiments.figures", "--figure=fig9", out)
     assert_refused(done, "--figure=fig9 is unknown: choose all or one of clipping")
-    done = run_program("experiments.figures", "--figure=noniid", "--draw_only", out)
+    done = call_program("experiments.figures", "--figure=noniid", "--draw_only", out)
     assert_refused(done, "leave out --draw_only")
     with pytest.raises(InputError, match="unknown"):
         catalogue.get_figures("")

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from dpsparfl_jax.planning import schedule
-from tests.commands import assert_refused, run_program
+from tests.commands import assert_refused, call_program, run_program
 
 
-def run(folder, *flags):
+def run(folder, *flags, how=call_program):
     settings = ("--perf.cache_dir=", f"--plot={folder / 's.png'}")
-    return run_program("experiments.schedule_only", *settings, *flags)
+    return how("experiments.schedule_only", *settings, *flags)
 
 
 def test_all_policies_and_solvers_of_the_papers_mnist_run(tmp_path):
@@ -18,6 +18,7 @@ def test_all_policies_and_solvers_of_the_papers_mnist_run(tmp_path):
         "--preset=paper_mnist",
         f"--out={tmp_path / 'plans'}",
         f"--plot_world={tmp_path / 'world.pdf'}",
+        how=run_program,
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

@@ -18,7 +18,7 @@ from dpsparfl_jax.report import chart_pictures, charts, page
 from dpsparfl_jax.report import writing as report
 from dpsparfl_jax.training.diagnostics import Diagnostics
 from dpsparfl_jax.types import RoundOutput
-from tests.commands import assert_refused, run_program
+from tests.commands import assert_refused, call_program, run_program
 
 FILES = {f"{name}.png" for name in chart_pictures.FIGURES}
 FILES |= {"report.html", "runs.csv", "rounds.csv", "labels.png"}
@@ -290,10 +290,10 @@ def test_refusals(tmp_path):
     with pytest.raises(InputError, match="at least one recorded run"):
         report.write_report([], tmp_path)
     program = "experiments.report"
-    assert_refused(run_program(program), "name at least one folder")
+    assert_refused(call_program(program), "name at least one folder")
     empty = str(tmp_path)
-    assert_refused(run_program(program, empty), "there is no recorded run in")
+    assert_refused(call_program(program, empty), "there is no recorded run in")
     write_run(tmp_path / "one")
     (tmp_path / "file").write_text("")
     out = f"--out={tmp_path / 'file' / 'below'}"
-    assert_refused(run_program(program, empty, out), "cannot write")
+    assert_refused(call_program(program, empty, out), "cannot write")
