@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pandas as pd
 
-from experiments.paper import claim_parts, claim_tables
+from experiments.paper import claim_data, claim_tests
 
 POLICIES = ("DP-SparFL", "delay minimization", "round robin", "random")
-SETTINGS = {setting.key: setting for setting in claim_parts.SETTINGS}
+SETTINGS = {setting.key: setting for setting in claim_tests.SETTINGS}
 FIGURES = {
     "clipping_fashion": "clipping",
     "clipping_cifar": "clipping",
@@ -26,18 +26,18 @@ class Study:
         self.seeds = range(seeds)
         self.random = np.random.default_rng(0)
         rows = [*self.points(), *self.policies(), *self.pairs()]
-        self.runs = pd.DataFrame(rows, columns=[*claim_tables.KEY, *self.blank()])
+        self.runs = pd.DataFrame(rows, columns=[*claim_data.KEY, *self.blank()])
         self.curves = {"policies_accuracy": [], "noniid": [], "imbalance": []}
         for setting in SETTINGS.values():
             self.curves[setting.figure] += self.panels(setting.tag)
-        columns = [*claim_tables.POINT, "y"]
+        columns = [*claim_data.POINT, "y"]
         self.curves = {
             name: pd.DataFrame(rows, columns=columns)
             for name, rows in self.curves.items()
         }
 
     def blank(self):
-        return dict.fromkeys(claim_tables.MEASURES, math.nan)
+        return dict.fromkeys(claim_data.MEASURES, math.nan)
 
     def rows(self, sweep, series, value=math.nan, **measures):
         """A run a seed; every measure differs a little from seed to seed."""

@@ -8,8 +8,8 @@ import pytest
 import dpsparfl_jax
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.records import rows
-from dpsparfl_jax.scheduling.policies import policy_names
-from dpsparfl_jax.runner import grouping, inputs
+from dpsparfl_jax.runner import grouping
+from dpsparfl_jax.runner.run import Run, outline
 from tests import toy
 from tests.reference.feasible import check_schedule
 
@@ -17,8 +17,8 @@ from tests.reference.feasible import check_schedule
 def check_result(result):
     """What every finished run must satisfy."""
     rounds, clients, plan = result.rounds, result.clients, result.schedule
-    known = inputs.outline(result.settings)
-    check_schedule(plan, result.settings, known.sizes, known.num_parameters)
+    known = outline(result.settings)
+    check_schedule(plan, result.settings, known.sizes, known.model.parameters)
     assert list(rounds["round"]) == list(range(1, plan.num_rounds + 1))
     assert np.all(plan.epsilon_spent <= plan.budget)
     assert (rounds["epsilon_margin"] >= 0).all()
@@ -43,6 +43,10 @@ def check_result(result):
         assert len(row["clients"]) == len(row["keep_rates"]) == len(row["channels"])
 
 
+def outlined(settings):
+    return [Run(f"{n}", each).outlined() for n, each in enumerate(settings)]
+
+
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
 def test_all_policies_on_all_partitions(accountant):
     runs = [
@@ -50,14 +54,13 @@ def test_all_policies_on_all_partitions(accountant):
             data={"partition": partition},
             schedule={"policy": policy},
             privacy={"accountant": accountant},
-            run={"rounds": 0},
+            length={"rounds": 0},
             training={"batch_size": 9.0},
         )
         for policy in ("dp_sparfl", "delay_min", "round_robin", "random")
         for partition in ("iid", "dirichlet", "imbalanced")
     ]
-    outlines = [inputs.outline(settings) for settings in runs]
-    assert len(grouping.group_runs(runs, outlines)) <= 2  # other sizes: other padding
+    assert len(grouping.group_runs(outlined(runs))) <= 2  # other sizes: other padding
     for result in dpsparfl_jax.simulate_grid(runs):
         check_result(result)
         assert result.schedule.reason == "all budgets are spent"
@@ -75,7 +78,7 @@ def test_both_networks_of_the_paper(tmp_path, model, shape):
         model={"name": model},
         training={"local_steps": 2},
         schedule={"delay_target_s": 120.0, "energy_budget_j": 24.0},
-        run={"rounds": 2, "eval_every": 2},
+        length={"rounds": 2, "eval_every": 2},
         perf={"padded_sizes": 1},
     )
     result = dpsparfl_jax.simulate(settings)
@@ -102,11 +105,11 @@ def test_a_plan_is_what_is_then_trained():
 def test_grids_are_split_by_shape_and_by_memory():
     runs = [toy.settings(seed) for seed in range(5)]
     runs += [toy.settings(training={"local_steps": 2}), toy.settings(5)]
-    outlines = [inputs.outline(settings) for settings in runs]
-    assert grouping.group_runs(runs, outlines) == [[0, 1, 2, 3, 4, 6], [5]]
-    each = grouping.run_bytes(runs[0], outlines[0]) / 1e6
+    known = outlined(runs)
+    assert grouping.group_runs(known) == [[0, 1, 2, 3, 4, 6], [5]]
+    each = grouping.run_bytes(known[0]) / 1e6
     tight = [toy.settings(s, perf={"batch_memory_mb": 2.5 * each}) for s in range(5)]
-    assert grouping.group_runs(tight, outlines[:5]) == [[0, 1], [2, 3], [4]]
+    assert grouping.group_runs(outlined(tight)) == [[0, 1], [2, 3], [4]]
 
 
 def test_the_surface_is_what_it_says():
@@ -121,7 +124,7 @@ def test_the_surface_is_what_it_says():
         assert getattr(dpsparfl_jax, name)
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = dpsparfl_jax.nonsense
-    assert "dp_sparfl" in policy_names()
+    assert "dp_sparfl" in dpsparfl_jax.registered_names()["policy"]
 
 
 def test_refusals():

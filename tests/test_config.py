@@ -6,7 +6,9 @@ import pytest
 
 from dpsparfl_jax import config
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.training import clipping, cohort, local, masks, noise, tasks
+from dpsparfl_jax.registry import OPTIMIZERS, SPARSIFIERS
+from dpsparfl_jax.runner import tasks
+from dpsparfl_jax.training import clipping, cohort, noise
 
 
 def settings():
@@ -18,8 +20,8 @@ def settings():
 
 def test_sections_and_help():
     assert config.SECTIONS == (
-        *("data", "model", "training", "privacy", "wireless"),
-        *("schedule", "run", "perf"),
+        *("data", "model", "training", "privacy", "server", "wireless"),
+        *("schedule", "length", "perf"),
     )
     assert all(field.metadata["help"] for _, _, field in settings())
 
@@ -49,13 +51,17 @@ def test_every_bound_is_enforced():
 
 
 def test_choices_are_those_of_the_rooms_that_use_them():
-    def choices(section, name):
+    def rule(section, name):
         fields = {f.name: f for f in dataclasses.fields(section)}
-        return set(fields[name].metadata["choices"])
+        return fields[name].metadata
 
-    assert choices(config.TrainingConfig, "optimizer") == set(local.OPTIMIZERS)
+    def choices(section, name):
+        return set(rule(section, name)["choices"])
+
+    assert rule(config.TrainingConfig, "optimizer")["named"] is OPTIMIZERS
+    assert rule(config.ServerConfig, "optimizer")["named"] is OPTIMIZERS
+    assert rule(config.TrainingConfig, "sparsifier")["named"] is SPARSIFIERS
     assert choices(config.TrainingConfig, "clipping") == set(tasks.CLIPPINGS)
-    assert choices(config.TrainingConfig, "mask") == set(masks.KINDS)
     assert choices(config.PrivacyConfig, "generator") == set(noise.GENERATORS)
     assert choices(config.PerfConfig, "execution") == set(cohort.EXECUTIONS)
     assert choices(config.PerfConfig, "clipping_method") == set(clipping.METHODS)

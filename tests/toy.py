@@ -8,6 +8,7 @@ import tempfile
 import numpy as np
 
 from dpsparfl_jax import config
+from dpsparfl_jax.runner.run import Run, load_images
 
 SHAPE = (8, 8, 1)
 
@@ -68,3 +69,9 @@ def settings(seed=0, **changes) -> config.RunConfig:
         for name, values in changes.items()
     }
     return dataclasses.replace(base, **sections)
+
+
+def prepare(each: config.RunConfig, name="run") -> Run:
+    """A run with all that training needs."""
+    run = Run(name, each).outlined().planned()
+    return run.with_images(load_images(each))

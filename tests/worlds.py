@@ -5,11 +5,12 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import optax
 
 from dpsparfl_jax.data import packing
 from dpsparfl_jax.runner import tasks
 from dpsparfl_jax.training import cohort, keys, local, models
-from dpsparfl_jax.types import ClientTables, ImageSet
+from dpsparfl_jax.types import ClientTables, ImageSet, RunConstants, ServerState
 
 SHAPE = (8, 8, 1)
 
@@ -93,5 +94,14 @@ def cohort_step(model: str, execution: str, devices: int):
 def run_round(world: World, rows, execution="map", devices=1, model="small_cnn"):
     """One cohort round; returns new parameters and diagnostics as NumPy."""
     mesh, step = cohort_step(model, execution, devices)
-    inputs = (world.params, world.data, world.tables, world.roots, rows)
-    return jax.device_get(step(*cohort.replicate(inputs, mesh)))
+    inputs = cohort.replicate(round_inputs(world, rows), mesh)
+    state, diagnostics = jax.device_get(step(*inputs))
+    return state.params, diagnostics
+
+
+def round_inputs(world: World, rows):
+    """All that a cohort step takes; the plain server has no state of its own."""
+    state = ServerState(world.params, optax.EmptyState())
+    rates = np.ones(len(world.roots), np.float32)
+    constants = RunConstants(world.roots, rates)
+    return state, world.data, world.tables, constants, rows

@@ -108,9 +108,7 @@ class Run:
     def outlined(self, described: Described | None = None) -> "Run":
         """With shapes; `described` remembers image sets for the next run of a grid."""
         self.settings.check_names()
-        return dataclasses.replace(
-            self, _outline=outline(self.settings, described)
-        )
+        return dataclasses.replace(self, _outline=outline(self.settings, described))
 
     def planned(
         self,

@@ -58,7 +58,7 @@ def test_a_folder_without_the_set_says_what_it_has(tmp_path):
     write(tmp_path / "other.npz")
     write_idx(tmp_path / "digits")
     assert files.set_names(tmp_path) == ("digits", "other")
-    with pytest.raises(InputError, match=r"but digits, other: change --data\.name"):
+    with pytest.raises(InputError, match=r"but digits, other: change data\.name"):
         files.load_folder("toy", tmp_path)
     with pytest.raises(InputError, match=r"no folder .*/nowhere"):
         files.load_folder("toy", tmp_path / "nowhere")

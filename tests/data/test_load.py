@@ -45,7 +45,7 @@ def test_glyphs_are_drawn_as_many_as_clients_own(bare, monkeypatch):
 def test_unknown_and_empty_names(bare):
     with pytest.raises(InputError, match=r"unknown image set 'nonsense': use glyphs"):
         load(name="nonsense", tfds_dir=bare)
-    with pytest.raises(InputError, match=r"--data\.name is empty"):
+    with pytest.raises(InputError, match=r"data\.name is empty"):
         load(name="", tfds_dir=bare)
 
 

@@ -1,10 +1,6 @@
-"""Are tables exact, and is the size of a padded batch what it claims?"""
+"""Are tables exact, and bad ones refused?"""
 
-import itertools
-
-import numpy as np
 import pytest
-from scipy import stats
 
 from dpsparfl_jax.data import packing
 from dpsparfl_jax.errors import InputError
@@ -35,70 +31,3 @@ def test_tables_hold_each_clients_images_and_valid_padding():
 def test_bad_tables_are_refused(runs, message):
     with pytest.raises(InputError, match=message):
         packing.pack_clients(runs, 6)
-
-
-@pytest.mark.parametrize(
-    ("batch", "capacity"),
-    [(2, 16), (4, 22), (8, 32), (10, 36), (16, 47), (24, 61), (32, 73)],
-)
-def test_capacity_for_12000_steps_at_one_in_a_million(batch, capacity):
-    got = packing.batch_capacity([1000], [batch / 1000], 1e-6 / 12_000)
-    assert got == capacity
-    assert packing.overflow_probability(1000, batch / 1000, got) <= 1e-6 / 12_000
-    assert packing.overflow_probability(1000, batch / 1000, got - 1) > 1e-6 / 12_000
-
-
-def test_capacity_serves_every_client_and_no_more_than_all_examples():
-    sizes, rates = np.array([300, 2100]), np.array([10 / 300, 10 / 2100])
-    got = packing.batch_capacity(sizes, rates, 1e-9)
-    assert (packing.overflow_probability(sizes, rates, got) <= 1e-9).all()
-    assert packing.batch_capacity([12], [1.0], 1e-9) == 12
-    assert packing.overflow_probability(12, 1.0, 12) == 0
-    for bad in (0.0, 1.0):
-        with pytest.raises(InputError, match="overflow probability"):
-            packing.batch_capacity([12], [0.5], bad)
-
-
-def expected_size(sizes, size, rate, capacity):
-    n = np.arange(capacity + 1)
-    padded = np.array([min(s for s in sizes if s >= k) for k in n])
-    return (stats.binom.pmf(n, size, rate) * padded).sum()
-
-
-@pytest.mark.parametrize("choices", [1, 2, 3])
-def test_padded_sizes_waste_least(choices):
-    size, rate, capacity = 100, 0.08, 21
-    got = packing.padded_sizes(size, rate, capacity, choices)
-    grid = [*range(2, 21, 2), 21]
-    best = min(
-        expected_size((*rest, 21), size, rate, capacity)
-        for rest in itertools.combinations(grid[:-1], choices - 1)
-    )
-    assert got[-1] == capacity
-    assert len(got) == choices
-    assert expected_size(got, size, rate, capacity) == pytest.approx(best)
-
-
-def test_padded_sizes_of_a_tiny_batch():
-    assert packing.padded_sizes(10, 0.1, 1, 6) == (1,)
-    assert packing.padded_sizes(10, 0.1, 3, 6) == (2, 3)
-
-
-def test_a_probability_is_never_exceeded():
-    rates = np.array([2**-32, 0.001, 1 / 3, 0.5, 0.999999, 1.0])
-    words = packing.probability_word(rates).astype(np.float64)
-    effective = (words + 1) / 2**32
-    assert (effective <= rates).all()
-    assert (rates - effective < 2**-32).all()
-    assert words[-1] == 2**32 - 1
-    for bad in (1e-12, 0.0, 1.5):
-        with pytest.raises(InputError, match=r"between 2\^-32 and 1"):
-            packing.probability_word(bad)
-
-
-def test_sampling_rate_bounds():
-    np.testing.assert_allclose(packing.sampling_rate(8, [1000, 16]), [0.008, 0.5])
-    with pytest.raises(InputError, match="exceeds the smallest client's 7 examples"):
-        packing.sampling_rate(8, [1000, 7])
-    with pytest.raises(InputError, match="must be positive"):
-        packing.sampling_rate(0, [10])

@@ -34,9 +34,7 @@ def test_reads_an_npz(tmp_path):
 
 
 def test_missing_damaged_and_incomplete_files(tmp_path):
-    with pytest.raises(
-        InputError, match=r"point --data.dir at a folder that holds toy"
-    ):
+    with pytest.raises(InputError, match=r"point data.dir at a folder that holds toy"):
         files.load_npz("toy", tmp_path)
     (tmp_path / "toy.npz").write_bytes(b"PK\x03\x04 not a zip")
     with pytest.raises(InputError, match="not readable as an npz"):

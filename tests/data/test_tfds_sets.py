@@ -93,7 +93,7 @@ def test_an_interrupted_preparation_leaves_nothing_to_load(tmp_path, bare):
 
 def test_sets_that_need_tensorflow_say_so(tmp_path, bare):
     settings = DataConfig(name="mnist", tfds_dir=str(tmp_path))
-    hint = r"needs TensorFlow: pip install 'dpsparfl_jax\[tf\]' .* --data\.dir"
+    hint = r"needs TensorFlow: pip install 'dpsparfl_jax\[tf\]' .* data\.dir"
     with pytest.raises(InputError, match=f"has no mnist, and preparing it {hint}"):
         sources.load(settings)
     folder = tmp_path / "mnist" / "3.0.1"

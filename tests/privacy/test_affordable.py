@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from dpsparfl_jax.privacy import rdp as rdp_lib
-from dpsparfl_jax.privacy.accountants import ACCOUNTANTS
+from dpsparfl_jax.privacy.accountants import all_accountants
 from dpsparfl_jax.privacy.mechanism import Mechanism, Release
 from tests.reference import accounting
+
+ACCOUNTANTS = all_accountants()
 
 EPSILONS = (2, 3, 5, 10, 15, 20)
 TABLE = (  # noise multiplier, batch size, participations under RDP, under PLD

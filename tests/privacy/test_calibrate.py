@@ -7,9 +7,12 @@ import pytest
 
 from dpsparfl_jax import config
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.privacy import calibrate, start
-from dpsparfl_jax.privacy.accountants import ACCOUNTANTS
+from dpsparfl_jax.privacy import calibrate, opening
+from dpsparfl_jax.privacy.accountants import all_accountants
 from dpsparfl_jax.privacy.mechanism import Mechanism, Release
+from dpsparfl_jax.registry import ACCOUNTANTS as REGISTRY
+
+ACCOUNTANTS = all_accountants()
 
 BOTH = pytest.mark.parametrize(
     "accountant", ACCOUNTANTS.values(), ids=list(ACCOUNTANTS)
@@ -72,30 +75,34 @@ SIZES = np.full(4, 1000)
 
 
 def test_the_start_says_what_a_setting_affords():
-    ledger, message = start.start_ledger(run_config(epsilons="2,5,10,10"), SIZES, 40)
+    ledger, message = opening.start_ledger(run_config(epsilons="2,5,10,10"), SIZES, 40)
     assert list(ledger.budget) == [2, 5, 10, 10]
     assert list(ledger.affordable) == [2, 18, 67, 67]
     rows = [line.split() for line in message.splitlines()[1:7]]
-    assert rows[0] == ["epsilon", "RDP", "PLD"]
-    assert rows[1] == ["2", "0", "2"]
-    assert rows[-1] == ["10", "51", "67"]
+    assert rows[0] == ["epsilon", "PLD"]
+    assert rows[1] == ["2", "2"]
+    assert rows[-1] == ["10", "67"]
     assert "4 of 4 clients can take part, 154 times in all" in message
     faithful = run_config(epsilons="2,5,10,10", accountant="rdp")
-    ledger, message = start.start_ledger(faithful, SIZES, 40)
+    ledger, message = opening.start_ledger(faithful, SIZES, 40)
     assert list(ledger.affordable) == [0, 11, 51, 51]
+    rows = [line.split() for line in message.splitlines()[1:7]]
+    assert rows[0] == ["epsilon", "RDP"]
+    assert rows[1] == ["2", "0"]
+    assert rows[-1] == ["10", "51"]
     assert "3 of 4 clients can take part" in message
 
 
 def test_the_table_shows_the_range_over_unequal_clients():
     sizes = np.array([300, 1000, 2100])
     settings = run_config(epsilon_lo=10.0, accountant="rdp", max_participations=200)
-    _, message = start.start_ledger(settings, sizes, 40)
+    _, message = opening.start_ledger(settings, sizes, 40)
     (row,) = [line.split() for line in message.splitlines() if line[:8].strip() == "10"]
     assert row[1] == "4->=200"
 
 
 def test_budgets_are_drawn_from_the_range():
-    ledger, _ = start.start_ledger(run_config(epsilon_lo=4.0), SIZES, 40)
+    ledger, _ = opening.start_ledger(run_config(epsilon_lo=4.0), SIZES, 40)
     assert np.all((ledger.budget >= 4) & (ledger.budget <= 10))
     assert len(set(ledger.budget)) == 4
 
@@ -104,47 +111,49 @@ def test_budgets_are_drawn_from_the_range():
 def test_a_setting_that_affords_nobody_is_refused_with_advice_that_works(accountant):
     hopeless = {"accountant": accountant, "epsilons": "5,5,4,5", "batch": 64.0}
     with pytest.raises(InputError, match="no client can take part") as refusal:
-        start.start_ledger(run_config(noise_multiplier=0.4, **hopeless), SIZES, 110)
+        opening.start_ledger(run_config(noise_multiplier=0.4, **hopeless), SIZES, 110)
     found = re.search(
         r"noise multiplier to at least ([\d.]+), or the batch size to at most (\d+)",
         str(refusal.value),
     )
     louder = run_config(**{**hopeless, "noise_multiplier": float(found[1])})
-    assert start.start_ledger(louder, SIZES, 110).ledger.live.any()
+    assert opening.start_ledger(louder, SIZES, 110).ledger.live.any()
     smaller = {**hopeless, "noise_multiplier": 0.4, "batch": float(found[2])}
-    assert start.start_ledger(run_config(**smaller), SIZES, 110).ledger.live.any()
+    assert opening.start_ledger(run_config(**smaller), SIZES, 110).ledger.live.any()
 
 
 def test_the_private_clip_norm_is_charged():
-    plain = start.start_ledger(run_config(), SIZES, 40).ledger
-    charged = start.start_ledger(run_config(clip_calibration="private"), SIZES, 40)
+    plain = opening.start_ledger(run_config(), SIZES, 40).ledger
+    charged = opening.start_ledger(run_config(clip_calibration="private"), SIZES, 40)
     assert np.all(plain.epsilon_spent == 0)
     assert np.all(charged.ledger.epsilon_spent > 0)
     assert np.all(charged.ledger.epsilon_next > plain.epsilon_next)
 
 
 def test_without_noise_the_start_says_so():
-    ledger, message = start.start_ledger(run_config(noise=False), SIZES, 40)
+    ledger, message = opening.start_ledger(run_config(noise=False), SIZES, 40)
     assert "not private" in message
     assert ledger.live.all()
 
 
 def test_fewer_epsilons_than_clients_are_refused():
     with pytest.raises(InputError, match="2 epsilons are given for 4 clients"):
-        start.start_ledger(run_config(epsilons="2,5"), SIZES, 40)
+        opening.start_ledger(run_config(epsilons="2,5"), SIZES, 40)
 
 
 def test_an_accountant_of_ones_own(monkeypatch):
+    monkeypatch.setattr(REGISTRY, "_entries", dict(REGISTRY._entries))
+
+    @REGISTRY.register("linear")
     class Linear:
         name, version = "linear", "1"
 
         def epsilon(self, mechanism, participations):
             return 0.5 * participations.astype(float)
 
-    monkeypatch.setitem(ACCOUNTANTS, "linear", Linear())
     settings = run_config(epsilons="2,5,10,10", accountant="linear")
-    ledger, message = start.start_ledger(settings, SIZES, 40)
+    ledger, message = opening.start_ledger(settings, SIZES, 40)
     assert list(ledger.affordable) == [4, 10, 20, 20]
     assert "LINEAR" in message
     with pytest.raises(InputError, match="unknown accountant 'moments'"):
-        start.start_ledger(run_config(accountant="moments"), SIZES, 40)
+        opening.start_ledger(run_config(accountant="moments"), SIZES, 40)

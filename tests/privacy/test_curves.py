@@ -10,9 +10,11 @@ import pytest
 
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.privacy import curves
-from dpsparfl_jax.privacy.accountants import ACCOUNTANTS
+from dpsparfl_jax.privacy.accountants import all_accountants
 from dpsparfl_jax.privacy.mechanism import Mechanism, Release
 from dpsparfl_jax.privacy.rdp import RdpAccountant
+
+ACCOUNTANTS = all_accountants()
 
 MECHANISM = Mechanism(Release(0.01, 0.8, 60), 1e-3)
 

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.privacy.accountants import ACCOUNTANTS
+from dpsparfl_jax.privacy.accountants import all_accountants
 from dpsparfl_jax.privacy.curves import CurveStore
 from dpsparfl_jax.privacy.ledger import Ledger, non_private_ledger, open_ledger
 from dpsparfl_jax.privacy.mechanism import Mechanism, Release, client_groups
+
+ACCOUNTANTS = all_accountants()
 
 STORES = {name: CurveStore(accountant) for name, accountant in ACCOUNTANTS.items()}
 SIZES = (300, 600, 1000)

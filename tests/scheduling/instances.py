@@ -35,7 +35,7 @@ def random_problem(
     base = link.downlink_delay(made.downlink_gain, PARAMETERS, radio)
     base = base + link.training_delay(examples, seen.cpu_hz, radio)
     spent = link.training_energy(examples, seen.cpu_hz, radio)
-    fixed, per_rate = link.payload_terms(PARAMETERS, radio)
+    fixed, per_rate = link.payload_terms(PARAMETERS, PARAMETERS, radio)
     count = min(clients, channels)
     cap = rng.uniform(0.3, 1.0, clients) if aware else np.ones(clients)
     return RoundProblem(

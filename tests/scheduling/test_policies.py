@@ -8,8 +8,9 @@ import pytest
 
 from dpsparfl_jax.config import ScheduleConfig
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.scheduling import base, policies
-from dpsparfl_jax.scheduling.base import Observation
+from dpsparfl_jax.registry import POLICIES, SOLVERS
+from dpsparfl_jax.scheduling import baselines, dp_sparfl
+from dpsparfl_jax.scheduling.base import Observation, make_policy, register_policy
 from tests.reference.feasible import check_allocation
 from tests.scheduling.instances import TRADEOFF, random_problem
 
@@ -22,13 +23,13 @@ def observation(seed, users=20, **changes):
 
 
 def make(name, **changes):
-    return policies.make_policy(ScheduleConfig(policy=name, **changes))
+    return make_policy(ScheduleConfig(policy=name, **changes))
 
 
 def test_names():
-    assert policies.policy_names() == NAMES
+    assert sorted(POLICIES.names()) == sorted(NAMES)
     with pytest.raises(
-        InputError, match="unknown policy 'best': choose one of delay_min"
+        InputError, match="unknown policy 'best': choose one of dp_sparfl"
     ):
         make("best")
 
@@ -144,7 +145,7 @@ def best_true_value(seen):
         reward[list(rows)] = TRADEOFF * sizes / sizes.sum()
         energy[list(rows)] = seen.problem.energy_j[list(rows)]
         only = seen.problem._replace(reward=reward, energy_j=energy)
-        best = min(best, policies.dp_sparfl.SOLVERS["joint"](only).value)
+        best = min(best, SOLVERS.get("joint")(only).value)
     return best
 
 
@@ -159,7 +160,7 @@ def test_linearised_weights_nearly_reach_the_true_optimum(monkeypatch):
         plan, _ = policy.plan(None, seen, rng)
         gaps.append((plan.value - least) / TRADEOFF)
         with monkeypatch.context() as patch:
-            patch.setattr(policies.dp_sparfl, "_LINEARISATIONS", 0)
+            patch.setattr(dp_sparfl, "_LINEARISATIONS", 0)
             plan, _ = policy.plan(None, seen, rng)
             without.append((plan.value - least) / TRADEOFF)
     assert np.min(gaps) > -1e-5
@@ -182,9 +183,9 @@ def test_noise_aware_rewards_keep_less():
 
 
 def test_a_policy_of_ones_own(monkeypatch):
-    monkeypatch.setattr(base, "_REGISTRY", dict(base._REGISTRY))
+    monkeypatch.setattr(POLICIES, "_entries", dict(POLICIES._entries))
 
-    @policies.register_policy("first_come")
+    @register_policy("first_come")
     class FirstCome:
         def __init__(self, settings):
             self.settings = settings
@@ -193,16 +194,16 @@ def test_a_policy_of_ones_own(monkeypatch):
             return None
 
         def plan(self, state, seen, random):
-            full = policies.baselines.FullRate(seen.problem)
+            full = baselines.FullRate(seen.problem)
             return full.quickest(np.arange(5)), None
 
     policy = make("first_come")
     plan, _ = policy.plan(None, observation(0), np.random.default_rng(0))
     assert sorted(plan.client) == [0, 1, 2, 3, 4]
     with pytest.raises(InputError, match="already a policy named 'first_come'"):
-        policies.register_policy("first_come")(FirstCome)
+        register_policy("first_come")(FirstCome)
 
 
 def test_settings_name_existing_solvers():
     (field,) = [f for f in dataclasses.fields(ScheduleConfig) if f.name == "solver"]
-    assert set(field.metadata["choices"]) == set(policies.dp_sparfl.SOLVERS)
+    assert field.metadata["named"] is SOLVERS

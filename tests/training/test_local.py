@@ -21,7 +21,7 @@ def pieces(world, client, row, steps, capacity=12):
         for purpose in (Purpose.MASK, Purpose.SAMPLING, Purpose.NOISE)
     )
     params = worlds.first_params(world)
-    mask = masks.draw_mask("bernoulli", mask_key, params, jnp.uint32(row.keep))
+    mask = masks.bernoulli_mask(mask_key, params, jnp.uint32(row.keep))
     batches = sampling.poisson_batches(
         sampling_key,
         jnp.uint32(row.inclusion),
@@ -138,7 +138,7 @@ def test_without_clip_noise_and_mask_it_is_fedavgs_local_training(optimizer):
     _, batches, _ = pieces(world, client, row, steps)
     start = jax.tree.map(jnp.asarray, worlds.first_params(world))
     params = start
-    transform = local.OPTIMIZERS[optimizer](0.1)
+    transform = local.OPTIMIZERS.get(optimizer)(0.1)
     state = transform.init(params)
 
     @jax.jit
@@ -201,7 +201,7 @@ def test_the_mask_is_fixed_over_the_local_steps():
     result = train(world, row, 0, worlds.make_spec(world, steps=6))
     changed = sum(np.count_nonzero(leaf) for leaf in jax.tree.leaves(result.update))
     assert changed == result.diagnostics.kept
-    exact = worlds.make_spec(world, mask_kind="fixed_count")
+    exact = worlds.make_spec(world, sparsifier="fixed_count")
     assert train(world, row, 0, exact).diagnostics.kept == round(0.4 * 650)
 
 
@@ -209,7 +209,7 @@ def test_the_mask_is_fixed_over_the_local_steps():
     ("changes", "message"),
     [
         ({"optimizer": "lion"}, "unknown optimizer 'lion'"),
-        ({"mask_kind": "topk"}, "unknown mask 'topk'"),
+        ({"sparsifier": "topk"}, "unknown sparsifier 'topk'"),
         ({"generator": "dice"}, "unknown noise generator 'dice'"),
         ({"method": "magic"}, "unknown clipping method 'magic'"),
         ({"steps": 0}, "local steps must be at least 1"),

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpsparfl_jax.data import packing
 from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.privacy import poisson
+from dpsparfl_jax.sparsifiers import make_sparsifier
 from dpsparfl_jax.training import masks
 
 TEMPLATE = {"a": jnp.zeros((301, 37)), "b": jnp.zeros(211), "c": jnp.zeros(())}
@@ -18,17 +19,17 @@ SIZE = 301 * 37 + 211 + 1
 
 @functools.partial(jax.jit, static_argnums=0)
 def draw(kind, key, keep):
-    return masks.draw_mask(kind, key, TEMPLATE, keep)
+    return make_sparsifier(kind).draw(key, TEMPLATE, keep)
 
 
 def flat_mask(kind, seed, keep_rate):
-    tree = draw(kind, jax.random.key(seed), packing.probability_word(keep_rate))
+    tree = draw(kind, jax.random.key(seed), poisson.probability_word(keep_rate))
     return np.concatenate([np.asarray(leaf).ravel() for leaf in jax.tree.leaves(tree)])
 
 
-@pytest.mark.parametrize("kind", masks.KINDS)
+@pytest.mark.parametrize("kind", ["bernoulli", "fixed_count"])
 def test_values_shapes_and_full_rate(kind):
-    tree = draw(kind, jax.random.key(0), packing.probability_word(0.4))
+    tree = draw(kind, jax.random.key(0), poisson.probability_word(0.4))
     assert jax.tree.map(jnp.shape, tree) == jax.tree.map(jnp.shape, TEMPLATE)
     assert set(np.unique(flat_mask(kind, 0, 0.4))) == {0.0, 1.0}
     assert (flat_mask(kind, 0, 1.0) == 1).all()
@@ -67,7 +68,7 @@ def test_fixed_count_splits_ties(monkeypatch):
         return jax.tree.map(lambda leaf: jnp.full(leaf.shape, np.uint32(7)), template)
 
     monkeypatch.setattr(masks, "_coordinate_words", all_equal)
-    keep = jnp.asarray(packing.probability_word(0.25))
+    keep = jnp.asarray(poisson.probability_word(0.25))
     mask = masks.fixed_count_mask(jax.random.key(0), TEMPLATE, keep)
     kept = sum(float(leaf.sum()) for leaf in jax.tree.leaves(mask))
     assert kept == round(0.25 * SIZE)
@@ -76,7 +77,7 @@ def test_fixed_count_splits_ties(monkeypatch):
 @pytest.mark.parametrize("size", [1, 650, 930_826, 1_663_370, 2**24 + 1, 2**31 - 1])
 def test_the_count_is_exact_for_any_size(size):
     rates = np.append(np.arange(1, 1000) / 1000, 1.0)
-    words = packing.probability_word(rates)
+    words = poisson.probability_word(rates)
     got = masks._share(jnp.asarray(words), size)
     exact = [((int(w) + 1) * size + 2**31) >> 32 for w in words]
     np.testing.assert_array_equal(got, exact)
@@ -85,5 +86,5 @@ def test_the_count_is_exact_for_any_size(size):
 
 
 def test_unknown_kind_is_refused():
-    with pytest.raises(InputError, match="unknown mask 'topk'"):
-        masks.check_kind("topk")
+    with pytest.raises(InputError, match="unknown sparsifier 'topk'"):
+        make_sparsifier("topk")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.registry import MODELS
 from dpsparfl_jax.training import models, opened_layers
 
 SHAPES = {
@@ -43,7 +44,7 @@ def test_layers_are_the_papers():
     assert widths == [128, 256, 10]
 
 
-@pytest.mark.parametrize("name", models.model_names())
+@pytest.mark.parametrize("name", MODELS.names())
 def test_every_registered_model_can_be_opened(name):
     opened = opened_layers.find_layers(
         models.make_model(name), parameter_shapes(name), SHAPES[name]
@@ -67,10 +68,10 @@ def test_initialisation_depends_on_the_key_alone():
 
 
 def test_a_user_adds_a_model_with_one_line(monkeypatch):
-    monkeypatch.setattr(models, "_REGISTRY", dict(models._REGISTRY))
+    monkeypatch.setattr(MODELS, "_entries", dict(MODELS._entries))
     models.register_model("mine")(lambda classes: models.ConvNet((2,), 3, (), classes))
     assert models.make_model("mine", 7).num_classes == 7
-    with pytest.raises(InputError, match="'mine' is registered already"):
+    with pytest.raises(InputError, match="already a model named 'mine'"):
         models.register_model("mine")(models.Logistic)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dpsparfl_jax import config
+from dpsparfl_jax.runner.clip_norm import choose_clip_norm
 from dpsparfl_jax.training import clipping, norms
 from dpsparfl_jax.types import ImageSet
 from tests.worlds import SHAPE, make_world
@@ -62,7 +63,7 @@ def choose(world, way, answering=None):
     )
     answering = owned(world) if answering is None else answering
     test = ImageSet(world.data.images[:25], world.data.labels[:25])
-    chosen = norms.choose_clip_norm(settings, measure, world.data, test, answering)
+    chosen = choose_clip_norm(settings, measure, world.data, test, answering)
     return chosen, np.asarray(measure(world.data)), settings
 
 
@@ -94,8 +95,8 @@ def test_a_configuration_says_how_the_quantile_is_asked():
 
     privacy = config.PrivacyConfig(clip_calibration="private", clip_rounds=7)
     settings = config.RunConfig(privacy=privacy)
-    query = start.quantile_query(settings)
+    query = opening.quantile_query(settings)
     assert query.rounds == 7
     assert query.start == settings.training.clip_norm
     plain = dataclasses.replace(privacy, clip_calibration="median")
-    assert start.quantile_query(config.RunConfig(privacy=plain)) is None
+    assert opening.quantile_query(config.RunConfig(privacy=plain)) is None

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpsparfl_jax.data import packing
+from dpsparfl_jax.privacy import poisson
 from dpsparfl_jax.training import sampling
 
 SIZE, TABLE, STEPS = 200, 230, 5000
@@ -21,7 +21,7 @@ def draw(rate, seed=0, capacity=TABLE, steps=STEPS, size=SIZE, table=TABLE):
         static_argnames=("steps", "table_length", "capacity"),
     )(
         jax.random.key(seed),
-        jnp.uint32(packing.probability_word(rate)),
+        jnp.uint32(poisson.probability_word(rate)),
         jnp.int32(size),
         steps=steps,
         table_length=table,
@@ -95,7 +95,7 @@ def test_a_small_batch_cuts_off_at_random_and_says_how_much():
     np.testing.assert_array_equal(cut.counts, np.minimum(whole.counts, capacity))
     np.testing.assert_array_equal(cut.overflow, np.maximum(whole.counts - capacity, 0))
     overflowed = int((cut.overflow > 0).sum())
-    probability = float(packing.overflow_probability(SIZE, rate, capacity))
+    probability = float(poisson.overflow_probability(SIZE, rate, capacity))
     assert stats.binomtest(overflowed, STEPS, probability).pvalue > 1e-4
     kept = included(cut)[cut.overflow > 0][:, :SIZE].sum(axis=0)
     mean = capacity * overflowed / SIZE

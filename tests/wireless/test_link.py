@@ -17,6 +17,12 @@ def gain(distance_m):
     return 10 ** (-(128.1 + 37.6 * math.log10(distance_m / 1000)) / 10)
 
 
+def payload_bits(keep, parameters, radio):
+    """Bits of an update whose mask has one bit a coordinate."""
+    fixed, per_rate = link.payload_terms(parameters, parameters, radio)
+    return fixed + per_rate * np.asarray(keep)
+
+
 @pytest.mark.parametrize(
     ("distance_m", "loss_db", "kbit_s", "full", "half", "tenth", "cifar"),
     [
@@ -40,11 +46,9 @@ def test_rates_and_delays_of_the_papers_radio(
     )
     assert rate / 1e3 == pytest.approx(kbit_s, abs=0.6)
     for keep, seconds in ((1.0, full), (0.5, half), (0.1, tenth)):
-        bits = link.payload_bits(keep, MNIST_CNN, RADIO)
+        bits = payload_bits(keep, MNIST_CNN, RADIO)
         assert bits / rate == pytest.approx(seconds, abs=1)
-    assert link.payload_bits(1.0, CIFAR_CNN, RADIO) / rate == pytest.approx(
-        cifar, abs=1
-    )
+    assert payload_bits(1.0, CIFAR_CNN, RADIO) / rate == pytest.approx(cifar, abs=1)
 
 
 @pytest.mark.parametrize(
@@ -59,9 +63,10 @@ def test_downlink_delay(distance_m, single, shared):
 
 
 def test_payload_is_values_and_mask_or_seed():
-    assert link.payload_bits(0.25, 1000, RADIO) == 8 * 1000 + 1000
+    assert link.payload_terms(1000, 30, RADIO) == (30, 32_000)
+    assert payload_bits(0.25, 1000, RADIO) == 8 * 1000 + 1000
     seed = WirelessConfig(payload="seed")
-    np.testing.assert_allclose(link.payload_bits([0.0, 1.0], 1000, seed), [64, 32064])
+    np.testing.assert_allclose(payload_bits([0.0, 1.0], 1000, seed), [64, 32064])
 
 
 def test_local_training_costs():

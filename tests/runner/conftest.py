@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.recording.runs import RUNS, run
+from tests.runner.runs import RUNS, run
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from dpsparfl_jax.errors import InputError
-from experiments.paper import claim_tables, claims, statistics, verdicts
-from tests.commands import assert_refused, run_program
+from experiments.paper import claim_data, claims, statistics, verdicts
+from tests.commands import assert_refused, call_program, run_program
 from tests.made_study import BREAKS, SETTINGS, Study, mirror, scale
 
 
@@ -26,7 +26,7 @@ def study(_made):
 
 def verdicts_of(study, family=""):
     """Verdicts on claims whose names begin so."""
-    tables = claim_tables.Tables(study.runs, study.curves)
+    tables = claim_data.Tables(study.runs, study.curves)
     chosen = [claim for claim in claims.CLAIMS if claim.name.startswith(family)]
     return {claim.name: claims.judge(claim, tables) for claim in chosen}
 
@@ -244,7 +244,7 @@ def test_the_command_prints_a_table_and_keeps_the_numbers(study, tmp_path):
 
 
 def test_folders_that_cannot_be_read_or_written(tmp_path):
-    done = run_program("experiments.claims", f"--results={tmp_path / 'missing'}")
+    done = call_program("experiments.claims", f"--results={tmp_path / 'missing'}")
     assert_refused(done, "missing is not a folder.")
     with pytest.raises(InputError, match="holds no table of runs"):
         claims.evaluate(tmp_path)

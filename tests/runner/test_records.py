@@ -1,5 +1,6 @@
 """Do a run's files tell it whole, and are damaged ones refused?"""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -10,11 +11,12 @@ import pandas as pd
 import pytest
 
 from dpsparfl_jax import records
-from dpsparfl_jax.planning import schedule as schedule_lib
 from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.planning import schedule as schedule_lib
 from dpsparfl_jax.runner import checkpoint
-from dpsparfl_jax.runner import inputs
-from tests.recording.runs import RUNS, run, settings, unfinished
+from dpsparfl_jax.runner.run import Run
+from dpsparfl_jax.types import ServerState
+from tests.runner.runs import RUNS, run, settings, unfinished
 
 
 def test_a_folder_tells_the_whole_run(whole):
@@ -92,10 +94,10 @@ def test_models_are_read_back_or_refused(whole, tmp_path):
         checkpoint.load_params(tmp_path)
     other = {"Dense_0": {"kernel": np.zeros((3, 3)), "bias": np.zeros(3)}}
     kept = checkpoint.Checkpoints(whole / "p0")
-    restored = kept.restore(other, most=100)
+    restored = kept.restore(ServerState(other, ()), most=100)
     kept.close()
     assert restored.params is None
-    assert "model of other shapes" in restored.complaints[0]
+    assert "model or server of other shapes" in restored.complaints[0]
 
 
 def test_reading_a_model_disturbs_no_writer(whole, tmp_path):
@@ -108,8 +110,8 @@ def test_reading_a_model_disturbs_no_writer(whole, tmp_path):
 
 def test_schedules_are_kept_as_they_were_planned(whole):
     found = schedule_lib.load(pathlib.Path(whole, "p0", records.SCHEDULE))
-    again = inputs.plan_run(RUNS[0]).schedule
-    for name, column in found._asdict().items():
+    again = Run("p0", RUNS[0]).outlined().planned().schedule
+    for name, column in dataclasses.asdict(found).items():
         np.testing.assert_array_equal(column, getattr(again, name), err_msg=name)
 
 

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from dpsparfl_jax.data import files, tfds_sets
-from tests.commands import assert_refused, run_program
+from tests.commands import assert_refused, call_program, run_program
 from tests.data.test_files import write_idx
 from tests.data.test_sources import write
 
 
-def prepare(*flags):
-    return run_program("experiments.prepare_data", *flags)
+def prepare(*flags, how=call_program):
+    return how("experiments.prepare_data", *flags)
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def source(tmp_path):
 def test_every_set_is_prepared_once(tmp_path, source):
     target = tmp_path / "tfds"
     flags = (f"--from={source}", f"--to={target}")
-    done = prepare(*flags)
+    done = prepare(*flags, how=run_program)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     first, second = done.stdout.splitlines()

@@ -4,21 +4,21 @@ import json
 
 import pytest
 
-from tests.commands import assert_refused, run_program
+from tests.commands import assert_refused, call_program, run_program
 
 EXAMPLE = (
     "--sigma 0.6 --batch 10 --examples 1000 --steps 60 --delta 1e-3 --epsilon 2,5,10"
 )
 
 
-def budget(folder, *flags):
+def budget(folder, *flags, how=call_program):
     files = ("--plot", folder / "b.png", "--json", folder / "b.json")
     cache = ("--cache_dir", folder / "cache")
-    return run_program("experiments.budget", *files, *cache, *EXAMPLE.split(), *flags)
+    return how("experiments.budget", *files, *cache, *EXAMPLE.split(), *flags)
 
 
 def test_the_table_the_numbers_and_the_figure(tmp_path):
-    done = budget(tmp_path, "--participations=50")
+    done = budget(tmp_path, "--participations=50", how=run_program)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     rows = [line.split() for line in done.stdout.splitlines()]
@@ -37,7 +37,7 @@ def test_the_table_the_numbers_and_the_figure(tmp_path):
     # A damaged cache is mended, with one sentence a file, and the same answer.
     for path in (tmp_path / "cache").iterdir():
         path.write_text("{")
-    again = budget(tmp_path)
+    again = budget(tmp_path, how=run_program)
     assert again.returncode == 0
     assert again.stderr.count("is damaged; computing it again.") == 2
     assert json.loads((tmp_path / "b.json").read_text()) == numbers

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.training import tasks
+from dpsparfl_jax.runner import tasks
 from tests import worlds
 
 

@@ -9,20 +9,20 @@ import pytest
 from dpsparfl_jax import api
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.records import rows
-from dpsparfl_jax.runner import inputs, programs
+from dpsparfl_jax.runner import programs, tasks
 from dpsparfl_jax.runner.batch import Batch
-from dpsparfl_jax.training import cohort, keys, tasks
-from dpsparfl_jax.types import EvalRows
+from dpsparfl_jax.training import cohort, keys
+from dpsparfl_jax.types import EvalRows, RunConstants
 from tests import toy
 
 GRID = [
-    toy.settings(seed, schedule={"tradeoff": tradeoff}, run={"rounds": rounds})
+    toy.settings(seed, schedule={"tradeoff": tradeoff}, length={"rounds": rounds})
     for seed, tradeoff, rounds in ((0, 50.0, 6), (1, 5.0, 3), (2, 500.0, 5))
 ]
 
 
 def prepared(*runs):
-    return [inputs.prepare(settings) for settings in runs]
+    return [toy.prepare(settings) for settings in runs]
 
 
 def train(batch, *given, **options):
@@ -45,10 +45,11 @@ def alone():
 def test_a_run_is_its_schedule_round_by_round(alone):
     """Written out: rows from the schedule, one cohort step and one evaluation each."""
     (run,) = prepared(GRID[0])
-    batch, plan, sets = Batch([run]), run.plan.schedule, run.loaded.sets
+    batch, plan, sets = Batch([run]), run.schedule, run.data.images.sets
     put = functools.partial(cohort.replicate, mesh=batch.program.mesh)
-    params = put(jax.tree.map(lambda leaf: leaf[None], batch.initial[0]))
-    test_rows = np.concatenate(run.clients.test).astype(np.int32)[None]
+    state = put(jax.tree.map(lambda leaf: leaf[None], batch.initial[0]))
+    constants = RunConstants(keys.root_key_words(0), np.ones(1, np.float32))
+    test_rows = np.concatenate(run.data.clients.test).astype(np.int32)[None]
     for t in range(plan.num_rounds):
         slots = np.flatnonzero(plan.client[t] >= 0)
         columns = tasks.make_tasks(
@@ -61,15 +62,15 @@ def test_a_run_is_its_schedule_round_by_round(alone):
             noise_multiplier=1.0,
             learning_rate=0.1,
             batch_size=6,
-            capacity=run.plan.outline.capacity,
+            capacity=run.outline.capacity,
         )
-        data = put((sets.train, batch.tables, keys.root_key_words(0), columns))
-        params, seen = batch.program.step(params, *data)
+        data = put((sets.train, batch.tables, constants, columns))
+        state, seen = batch.program.step(state, *data)
         told = batch.program.evaluate(
-            params, *put((sets.test, EvalRows(test_rows, np.array([True]))))
+            state.params, *put((sets.test, EvalRows(test_rows, np.array([True]))))
         )
         got = alone[0][0, t]
-        same(jax.tree.map(lambda leaf: leaf[0], jax.device_get(params)), got.params)
+        same(jax.tree.map(lambda leaf: leaf[0], jax.device_get(state)), got.state)
         assert got.accuracy == float(told.accuracy[0])
         assert got.loss == float(told.loss[0])
         np.testing.assert_array_equal(got.diagnostics.loss[slots], seen.loss)
@@ -83,11 +84,11 @@ def test_a_grid_equals_its_runs_one_by_one_and_compiles_once(alone):
     assert batch.program.step._cache_size() == 1
     assert batch.program.evaluate._cache_size() == 1
     assert {key for key in together} == {
-        (number, t) for number, run in enumerate(GRID) for t in range(run.run.rounds)
+        (number, t) for number, run in enumerate(GRID) for t in range(run.length.rounds)
     }
     for (number, t), got in together.items():
         expected = alone[number][0, t]
-        same(got.params, expected.params)
+        same(got.state, expected.state)
         same(got.diagnostics, expected.diagnostics)
         assert (got.accuracy, got.loss) == (expected.accuracy, expected.loss)
 
@@ -95,19 +96,19 @@ def test_a_grid_equals_its_runs_one_by_one_and_compiles_once(alone):
 @pytest.mark.parametrize("cuts", [(1, 1, 1), (4, 2, 3), (0, 3, 4)])
 def test_runs_go_on_from_any_rounds_to_the_bit(alone, cuts):
     batch = Batch(prepared(*GRID))
-    params = [
-        alone[number][0, cut - 1].params if cut else batch.initial[number]
+    states = [
+        alone[number][0, cut - 1].state if cut else batch.initial[number]
         for number, cut in enumerate(cuts)
     ]
-    resumed = train(batch, params, cuts)
-    assert len(resumed) == sum(run.run.rounds for run in GRID) - sum(cuts)
+    resumed = train(batch, states, cuts)
+    assert len(resumed) == sum(run.length.rounds for run in GRID) - sum(cuts)
     for (number, t), got in resumed.items():
         expected = alone[number][0, t]
         assert (got.accuracy, got.loss) == (expected.accuracy, expected.loss)
-        last = t + 1 == GRID[number].run.rounds
-        assert (got.params is not None) == (got.right is not None) == last
+        last = t + 1 == GRID[number].length.rounds
+        assert (got.state is not None) == (got.right is not None) == last
         if last:
-            same(got.params, expected.params)
+            same(got.state, expected.state)
 
 
 def test_stopping_leaves_a_snapshot_of_every_live_run(alone):
@@ -116,8 +117,8 @@ def test_stopping_leaves_a_snapshot_of_every_live_run(alone):
     got = train(batch, stop=lambda: next(calls))
     assert {t for _, t in got} == {0, 1, 2, 3}
     for number in (0, 2):  # run 1 has ended before
-        same(got[number, 3].params, alone[number][0, 3].params)
-    same(got[1, 2].params, alone[1][0, 2].params)
+        same(got[number, 3].state, alone[number][0, 3].state)
+    same(got[1, 2].state, alone[1][0, 2].state)
 
 
 def test_nothing_moves_between_host_and_device_but_by_intent():
@@ -132,7 +133,7 @@ def test_devices_share_the_tasks(alone, execution):
         toy.settings(
             run.seed,
             schedule={"tradeoff": run.schedule.tradeoff},
-            run={"rounds": 3},
+            length={"rounds": 3},
             perf={"devices": 4, "execution": execution, "padded_sizes": 1},
         )
         for run in GRID
@@ -142,15 +143,15 @@ def test_devices_share_the_tasks(alone, execution):
         expected = alone[number][0, t]
         assert output.loss == pytest.approx(expected.loss, rel=1e-3)
         for a, b in zip(
-            jax.tree.leaves(output.params),
-            jax.tree.leaves(expected.params),
+            jax.tree.leaves(output.state),
+            jax.tree.leaves(expected.state),
             strict=True,
         ):
             np.testing.assert_allclose(a, b, atol=1e-4)
 
 
 def test_evaluations_come_when_due_and_at_the_end():
-    settings = toy.settings(run={"rounds": 5, "eval_every": 2})
+    settings = toy.settings(length={"rounds": 5, "eval_every": 2})
     got = train(Batch(prepared(settings)))
     assert [t for _, t in got if got[0, t].accuracy is not None] == [1, 3, 4]
 
@@ -166,8 +167,8 @@ def test_rounds_in_which_nobody_sends_leave_the_model_alone():
     settings = toy.settings(schedule={"energy_budget_j": 1e-6})
     batch = Batch(prepared(settings))
     got = train(batch)
-    same(got[0, 5].params, batch.initial[0])
-    row = rows.RoundRows(batch.runs[0].plan.schedule).row(got[0, 5])
+    same(got[0, 5].state, batch.initial[0])
+    row = rows.RoundRows(batch.runs[0].schedule).row(got[0, 5])
     assert row["clients"] == []
     assert row["train_loss"] is None
 
@@ -179,9 +180,17 @@ def test_private_and_other_runs_share_a_program():
         toy.settings(training={"clipping": "unadjusted", "learning_rate": 0.02}),
         toy.settings(privacy={"noise_multiplier": 2.0}, schedule={"keep_rate": 0.3}),
     ]
-    together = api.simulate_grid(runs)
+    not_private = "this run is not private"
+    with pytest.warns(UserWarning, match=not_private):
+        together = api.simulate_grid(runs)
     for settings, got in zip(runs, together, strict=True):
-        expected = api.simulate(settings)
+        if settings.privacy.noise:
+            expected = api.simulate(settings)
+            assert expected.warnings == got.warnings == ()
+        else:
+            with pytest.warns(UserWarning, match=not_private):
+                expected = api.simulate(settings)
+            assert not_private in got.warnings[0]
         same(got.params, expected.params)
     assert together[0].summary["epsilon_max"] is None
     assert together[1].summary["epsilon_max"] > together[2].summary["epsilon_max"]

@@ -11,8 +11,8 @@ from matplotlib.colors import to_rgb
 
 from dpsparfl_jax import records
 from dpsparfl_jax.report import charts
-from dpsparfl_jax.report import files as report
-from tests.test_report import write_run
+from dpsparfl_jax.report import writing as report
+from tests.report.test_report import write_run
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 BROWSER = next((path for path in map(shutil.which, NAMES) if path), None)

@@ -6,14 +6,14 @@ import shutil
 import numpy as np
 import pytest
 
-from benchmarks import same
+from benchmarks import run_facts
 from dpsparfl_jax import records
-from dpsparfl_jax.planning import schedule as schedule_lib
 from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.planning import schedule as schedule_lib
 from dpsparfl_jax.runner import checkpoint
-from dpsparfl_jax.runner import inputs
+from dpsparfl_jax.runner.run import Run
 from tests import toy
-from tests.recording.runs import RUNS, Log, run, settings, unfinished
+from tests.runner.runs import RUNS, Log, run, settings, unfinished
 
 
 @pytest.mark.parametrize("stop_after", [1, 2, 3, 5])
@@ -21,14 +21,14 @@ def test_a_stopped_batch_goes_on_to_the_same_bits(whole, tmp_path, stop_after):
     outcome, _ = run(tmp_path, *RUNS, log=Log(stop_after))
     assert outcome.stopped
     assert not outcome.failed
-    with pytest.raises(InputError, match="unfinished run: add --resume"):
+    with pytest.raises(InputError, match="unfinished run: resume it, or choose"):
         run(tmp_path, *RUNS)
     outcome, log = run(tmp_path, *RUNS, resume=True)
     assert not outcome.stopped
     # The first question comes before the batch, the second before its first round.
     assert ("going on after round" in log.text) == (stop_after > 1)
     for name in ("p0", "p1", "p2"):
-        assert same.facts(tmp_path / name) == same.facts(whole / name)
+        assert run_facts.facts(tmp_path / name) == run_facts.facts(whole / name)
 
 
 def test_runs_at_different_rounds_go_on_together(whole, tmp_path):
@@ -44,14 +44,14 @@ def test_runs_at_different_rounds_go_on_together(whole, tmp_path):
     assert outcome.skipped == ["p2"]
     assert "p1: going on after round 4 of 5" in log.text
     for name in ("p0", "p1", "p2"):
-        assert same.facts(tmp_path / "x" / name) == same.facts(whole / name)
+        assert run_facts.facts(tmp_path / "x" / name) == run_facts.facts(whole / name)
 
 
 def test_killed_between_the_last_checkpoint_and_done(whole, tmp_path):
     folder = unfinished(whole, tmp_path)
     outcome, _ = run(tmp_path, RUNS[0], resume=True)
     assert outcome.finished == ["p0"]
-    assert same.facts(folder) == same.facts(whole / "p0")
+    assert run_facts.facts(folder) == run_facts.facts(whole / "p0")
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "remove"])
@@ -74,7 +74,7 @@ def test_a_damaged_newest_checkpoint_falls_back_and_says_so(whole, tmp_path, dam
     assert outcome.finished == ["p0"]
     assert "checkpoint 6 is damaged" in log.text
     assert "going on from round 4" in log.text
-    assert same.facts(folder) == same.facts(whole / "p0")
+    assert run_facts.facts(folder) == run_facts.facts(whole / "p0")
 
 
 def _size(path):
@@ -87,7 +87,7 @@ def test_a_checkpoint_whose_checksum_was_not_written_yet_is_used(whole, tmp_path
     outcome, log = run(tmp_path, RUNS[0], resume=True)
     assert outcome.finished == ["p0"]
     assert "damaged" not in log.text
-    assert same.facts(folder) == same.facts(whole / "p0")
+    assert run_facts.facts(folder) == run_facts.facts(whole / "p0")
     kept = {file.name for file in (folder / checkpoint.FOLDER).glob("*.sha256")}
     assert kept <= {"4.sha256", "6.sha256"}
 
@@ -109,7 +109,7 @@ def test_a_checkpoint_ahead_of_the_rows_is_not_used(whole, tmp_path):
     (folder / records.ROUNDS).write_text("".join(lines[:4]) + lines[4][:30])
     _, log = run(tmp_path, RUNS[0], resume=True)
     assert "checkpoint 6 is ahead of the 4 recorded rounds" in log.text
-    assert same.facts(folder) == same.facts(whole / "p0")
+    assert run_facts.facts(folder) == run_facts.facts(whole / "p0")
 
 
 def test_a_damaged_row_is_named_and_nothing_is_lost(whole, tmp_path):
@@ -120,7 +120,7 @@ def test_a_damaged_row_is_named_and_nothing_is_lost(whole, tmp_path):
     _, log = run(tmp_path, RUNS[0], resume=True)
     assert "line 2 of rounds.jsonl is damaged (all is kept in" in log.text
     assert (folder / "rounds.jsonl.damaged").read_text() == damaged
-    assert same.facts(folder) == same.facts(whole / "p0")
+    assert run_facts.facts(folder) == run_facts.facts(whole / "p0")
     # A finished run is never told shorter than it was.
     (folder / records.ROUNDS).write_text(damaged)
     with pytest.raises(InputError, match=r"finished run of 6 rounds, but rounds.jsonl"):
@@ -131,7 +131,7 @@ def test_a_damaged_row_is_named_and_nothing_is_lost(whole, tmp_path):
         records.load_run(folder)
     (folder / records.DONE).unlink()  # as that sentence advises
     run(tmp_path, RUNS[0], resume=True)
-    assert same.facts(folder) == same.facts(whole / "p0")
+    assert run_facts.facts(folder) == run_facts.facts(whole / "p0")
 
 
 def test_without_any_good_checkpoint_a_run_starts_again(whole, tmp_path):
@@ -141,7 +141,7 @@ def test_without_any_good_checkpoint_a_run_starts_again(whole, tmp_path):
     _, log = run(tmp_path, RUNS[0], resume=True)
     assert "is no schedule, or a damaged one" in log.text
     assert records.load_run(folder).schedule.num_rounds == 6  # written anew
-    assert same.facts(folder) == same.facts(whole / "p0")
+    assert run_facts.facts(folder) == run_facts.facts(whole / "p0")
 
 
 def lists(tmp_path, size):
@@ -176,14 +176,18 @@ def test_a_resumed_run_must_have_the_same_images_and_owners(tmp_path):
     assert outcome.finished == ["p0"]
 
 
+def planned(each):
+    return Run("other", each).outlined().planned().schedule
+
+
 def test_the_schedule_of_another_run_is_refused(whole, tmp_path):
     folder = unfinished(whole, tmp_path)
     other = settings(0, privacy={"epsilon_lo": 20.0, "epsilon_hi": 30.0})
-    schedule_lib.save(inputs.plan_run(other).schedule, folder / records.SCHEDULE)
+    schedule_lib.save(planned(other), folder / records.SCHEDULE)
     outcome, _ = run(tmp_path, RUNS[0], resume=True)
     assert "belongs to other clients or budgets" in outcome.failed["p0"]
     other = settings(0, schedule={"policy": "random"})
-    schedule_lib.save(inputs.plan_run(other).schedule, folder / records.SCHEDULE)
+    schedule_lib.save(planned(other), folder / records.SCHEDULE)
     outcome, _ = run(tmp_path, RUNS[0], resume=True)
     assert "does not follow the run's schedule" in outcome.failed["p0"]
 
@@ -198,4 +202,6 @@ def test_a_private_clip_norm_is_the_same_after_resuming(tmp_path):
     run(tmp_path / "cut", private, log=Log(3))
     _, log = run(tmp_path / "cut", private, resume=True)
     assert "private 0.5-quantile" in log.text
-    assert same.facts(tmp_path / "cut" / "p0") == same.facts(tmp_path / "whole" / "p0")
+    assert run_facts.facts(tmp_path / "cut" / "p0") == run_facts.facts(
+        tmp_path / "whole" / "p0"
+    )

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from dpsparfl_jax import schedule
-from tests.commands import assert_refused, run_program
+from dpsparfl_jax.planning import schedule
+from tests.commands import assert_refused, call_program, run_program
 
 
-def run(folder, *flags):
+def run(folder, *flags, how=call_program):
     settings = ("--perf.cache_dir=", f"--plot={folder / 's.png'}")
-    return run_program("experiments.schedule_only", *settings, *flags)
+    return how("experiments.schedule_only", *settings, *flags)
 
 
 def test_all_policies_and_solvers_of_the_papers_mnist_run(tmp_path):
@@ -18,6 +18,7 @@ def test_all_policies_and_solvers_of_the_papers_mnist_run(tmp_path):
         "--preset=paper_mnist",
         f"--out={tmp_path / 'plans'}",
         f"--plot_world={tmp_path / 'world.pdf'}",
+        how=run_program,
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -49,7 +50,7 @@ def test_an_unreachable_target_is_a_warning_not_an_error(tmp_path):
         tmp_path,
         "--schedule.delay_target_s=20",
         "--schedule.energy_budget_j=24",
-        "--run.rounds=3",
+        "--length.rounds=3",
     )
     assert done.returncode == 0
     assert "The delay target of 20 s cannot be met" in done.stderr
@@ -57,7 +58,7 @@ def test_an_unreachable_target_is_a_warning_not_an_error(tmp_path):
 
 
 def test_nobody_can_send(tmp_path):
-    done = run(tmp_path, "--schedule.energy_budget_j=0.2", "--run.rounds=3")
+    done = run(tmp_path, "--schedule.energy_budget_j=0.2", "--length.rounds=3")
     assert done.returncode == 0
     assert "No client can send even at the least keep rate" in done.stderr
     assert "Warning" not in done.stderr

@@ -6,16 +6,14 @@ import shutil
 import jax
 import pytest
 
-from benchmarks import same
+from benchmarks import run_facts
 from dpsparfl_jax import records
-from dpsparfl_jax.data import sources
 from dpsparfl_jax.errors import InputError, StorageError
-from dpsparfl_jax.recording import campaign, points, recorder
-from dpsparfl_jax.recording.points import Point
-from dpsparfl_jax.scheduling import base
-from dpsparfl_jax.runner import inputs
+from dpsparfl_jax.registry import POLICIES
+from dpsparfl_jax.runner import drive as drive_lib
+from dpsparfl_jax.runner.run import Run
 from tests import toy
-from tests.recording.runs import RUNS, Log, run, settings
+from tests.runner.runs import RUNS, Log, run, settings, sink
 
 
 def test_finished_points_are_skipped_and_left_alone(whole):
@@ -28,7 +26,7 @@ def test_finished_points_are_skipped_and_left_alone(whole):
 
 
 def test_another_run_in_the_folder_is_refused_with_the_difference(whole, tmp_path):
-    before = same.facts(whole / "p0")
+    before = run_facts.facts(whole / "p0")
     other = settings(0, training={"clip_norm": 3.0}, privacy={"delta": 1e-4})
     with pytest.raises(
         InputError,
@@ -36,7 +34,7 @@ def test_another_run_in_the_folder_is_refused_with_the_difference(whole, tmp_pat
         r"training.clip_norm was 2.0, is 3.0\)",
     ):
         run(whole, other, resume=True)
-    assert same.facts(whole / "p0") == before
+    assert run_facts.facts(whole / "p0") == before
     with pytest.raises(InputError, match="seed was 0, is 9"):
         run(whole, settings(9))
     # Speed, and where images lie, may change.
@@ -50,15 +48,14 @@ def test_foreign_folders_are_refused(whole, tmp_path):
     (tmp_path / "p0" / "thesis.tex").touch()
     with pytest.raises(InputError, match=r"holds other files \(thesis.tex\)"):
         run(tmp_path, RUNS[0])
-    with pytest.raises(InputError, match="holds another run: choose another --out"):
+    with pytest.raises(InputError, match="holds another run: choose another folder"):
         run(whole / "p0", RUNS[0])
     lost = shutil.copytree(whole, tmp_path / "lost") / "p0"
     (lost / records.MANIFEST).unlink()
     with pytest.raises(InputError, match=r"a run without its manifest.json: restore"):
         run(tmp_path / "lost", RUNS[0])
-    single = Point("x", RUNS[0], whole)
     with pytest.raises(InputError, match="holds other runs in folders of their own"):
-        campaign.is_finished(single, resume=True)
+        sink(whole, RUNS[0], Log(), resume=True)
     (tmp_path / "file").mkdir()
     (tmp_path / "file" / "p0").touch()
     with pytest.raises(InputError, match="is a file: choose another"):
@@ -67,16 +64,15 @@ def test_foreign_folders_are_refused(whole, tmp_path):
 
 def test_a_folder_taken_by_another_run_meanwhile_is_refused(tmp_path):
     """Between the first look at a folder and its lock there may be hours."""
-    late = settings(0, training={"clip_norm": 9.0}, run={"rounds": 4})
+    late = settings(0, training={"clip_norm": 9.0}, length={"rounds": 4})
     log = Log()
-    point = Point("p0", late, tmp_path / "p0")
-    assert not campaign.is_finished(point, resume=True)
-    planned = points.plan_point(point, inputs.outline(late), log.hooks)
-    run(tmp_path, settings(0, run={"rounds": 4}), log=Log(1))
-    loaded = sources.load(late.data)
-    images = points.Images(loaded, inputs.digest_images(loaded))
+    folder = sink(tmp_path / "p0", late, log, resume=True)
+    assert not folder.is_done
+    ready = toy.prepare(late, "p0")
+    run(tmp_path, settings(0, length={"rounds": 4}), log=Log(1))
     with pytest.raises(InputError, match="holds another run"):
-        recorder.Recording(planned, images, log.hooks)
+        folder.open(ready)
+    folder.close()
 
 
 def test_points_that_cannot_run_are_listed_and_the_others_run(tmp_path):
@@ -85,7 +81,7 @@ def test_points_that_cannot_run_are_listed_and_the_others_run(tmp_path):
         settings(0, privacy={"noise_multiplier": 0.1, "accountant": "rdp"}),
         settings(0, data={"name": "nothing"}),
         settings(0, training={"batch_size": 61.0}),
-        settings(0, run={"rounds": 1}),
+        settings(0, length={"rounds": 1}),
     )
     assert outcome.finished == ["p3"]
     assert "no client can take part even once" in outcome.failed["p0"]
@@ -94,9 +90,9 @@ def test_points_that_cannot_run_are_listed_and_the_others_run(tmp_path):
 
 
 def test_a_policy_that_breaks_fails_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(base, "_REGISTRY", dict(base._REGISTRY))
+    monkeypatch.setattr(POLICIES, "_entries", dict(POLICIES._entries))
 
-    @base.register_policy("broken")
+    @POLICIES.register("broken")
     class Broken:
         def __init__(self, settings):
             pass
@@ -107,36 +103,36 @@ def test_a_policy_that_breaks_fails_alone(tmp_path, monkeypatch):
     outcome, _ = run(
         tmp_path,
         settings(0, schedule={"policy": "broken"}),
-        settings(0, run={"rounds": 1}),
+        settings(0, length={"rounds": 1}),
     )
     assert outcome.finished == ["p1"]
     assert outcome.failed["p0"].startswith("ZeroDivisionError: ")
 
 
 def test_whatever_breaks_a_recording_is_listed(tmp_path, monkeypatch):
-    real = inputs.with_data
+    real = Run.with_images
 
-    def breaks(known, plan, loaded):
-        if known.seed == 1:
+    def breaks(known, images):
+        if known.settings.seed == 1:
             raise RuntimeError("no luck")
-        return real(known, plan, loaded)
+        return real(known, images)
 
-    monkeypatch.setattr(inputs, "with_data", breaks)
-    outcome, _ = run(tmp_path, *(settings(s, run={"rounds": 1}) for s in range(3)))
+    monkeypatch.setattr(Run, "with_images", breaks)
+    outcome, _ = run(tmp_path, *(settings(s, length={"rounds": 1}) for s in range(3)))
     assert outcome.finished == ["p0", "p2"]
     assert outcome.failed == {"p1": "RuntimeError: no luck"}
 
 
 def test_a_batch_that_fails_is_tried_one_by_one(tmp_path, monkeypatch):
-    real = recorder.Batch
+    real = drive_lib.Batch
 
     def scarce(runs):
         if len(runs) > 1 or runs[0].settings.seed == 1:
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory\nat x")
         return real(runs)
 
-    monkeypatch.setattr(recorder, "Batch", scarce)
-    outcome, log = run(tmp_path, *(settings(s, run={"rounds": 1}) for s in range(3)))
+    monkeypatch.setattr(drive_lib, "Batch", scarce)
+    outcome, log = run(tmp_path, *(settings(s, length={"rounds": 1}) for s in range(3)))
     assert outcome.finished == ["p0", "p2"]
     assert outcome.failed == {
         "p1": "JaxRuntimeError: RESOURCE_EXHAUSTED: out of memory"
@@ -158,4 +154,4 @@ def test_a_full_disk_is_one_sentence_and_nothing_is_lost(whole, tmp_path, monkey
         run(tmp_path, RUNS[0])
     monkeypatch.undo()
     assert run(tmp_path, RUNS[0], resume=True)[0].finished == ["p0"]
-    assert same.facts(tmp_path / "p0") == same.facts(whole / "p0")
+    assert run_facts.facts(tmp_path / "p0") == run_facts.facts(whole / "p0")

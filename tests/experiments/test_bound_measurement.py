@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 import dpsparfl_jax as fl
-from dpsparfl_jax import theory
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.runner import inputs
+from dpsparfl_jax.planning import theory
 from dpsparfl_jax.runner.batch import Batch
 from dpsparfl_jax.training import models
 from experiments.paper import bound
@@ -27,7 +26,7 @@ SETTINGS = toy.settings(
 
 @functools.cache
 def prepared():
-    return inputs.prepare(SETTINGS)
+    return toy.prepare(SETTINGS)
 
 
 @functools.cache
@@ -38,8 +37,8 @@ def measured():
 @functools.cache
 def trained(rounds=6):
     """Parameters of an ordinary run."""
-    length = dataclasses.replace(SETTINGS.run, rounds=rounds)
-    settings = dataclasses.replace(SETTINGS, run=length)
+    length = dataclasses.replace(SETTINGS.length, rounds=rounds)
+    settings = dataclasses.replace(SETTINGS, length=length)
     return fl.simulate(settings, progress=False).params
 
 
@@ -57,13 +56,13 @@ def softmax_gradient(params, images, labels):
 
 def expected(params, run, owned=None):
     """Squared norm, divergence, largest norm and loss from their definitions."""
-    train = run.loaded.sets.train
+    train = run.data.images.sets.train
     found = [
         softmax_gradient(params, train.images[rows], train.labels[rows])
-        for rows in owned or run.clients.train
+        for rows in owned or run.data.clients.train
     ]
     losses, gradients = map(np.array, zip(*found, strict=True))
-    sizes = np.array([len(rows) for rows in run.clients.train])
+    sizes = np.array([len(rows) for rows in run.data.clients.train])
     weights = sizes / sizes.sum()
     mean = weights @ gradients
     squares = np.sum((gradients - mean) ** 2, axis=1)
@@ -77,7 +76,7 @@ def flat(params):
 
 def test_measurements_have_their_closed_forms_at_models_of_an_ordinary_run():
     run = prepared()
-    assert {len(rows) for rows in run.clients.train} == {40, 80}
+    assert {len(rows) for rows in run.data.clients.train} == {40, 80}
     assert [one.round for one in measured()] == [0, 3, 4, 6]
     for one in (measured()[1], measured()[3]):
         *want, _ = expected(trained(one.round), run)
@@ -98,7 +97,7 @@ def test_models_are_those_of_an_ordinary_run():
 @pytest.mark.parametrize("size", [5, 60, 75])
 def test_the_gradient_over_chunks(size):
     """With chunks that are full, and with a last one that is filled up."""
-    train, rows = prepared().loaded.sets.train, np.arange(100, 100 + size)
+    train, rows = prepared().data.images.sets.train, np.arange(100, 100 + size)
     gradient = bound.make_gradient(models.make_model("logistic"))
     loss, found = bound.client_gradient(gradient, trained(), train, rows, chunk=20)
     want_loss, want = softmax_gradient(
@@ -136,17 +135,17 @@ def test_clients_with_the_same_images_do_not_diverge(tmp_path):
         },
         privacy=SHORT,
     )
-    one = bound.Meter(inputs.prepare(settings)).measure(0, trained())
+    one = bound.Meter(toy.prepare(settings)).measure(0, trained())
     assert one.divergence == pytest.approx(0, abs=1e-12)
     assert one.largest_norm**2 == pytest.approx(one.squared_norm)
     assert one.squared_norm > 0.1
 
 
 def test_a_limit_takes_images_from_the_whole_list():
-    run = inputs.prepare(toy.settings(data={"partition": "dirichlet"}, privacy=SHORT))
+    run = toy.prepare(toy.settings(data={"partition": "dirichlet"}, privacy=SHORT))
     meter = bound.Meter(run, 20)
     one = meter.measure(6, trained())
-    spread = [rows[::3] for rows in run.clients.train]
+    spread = [rows[::3] for rows in run.data.clients.train]
     np.testing.assert_allclose(one[1:5], expected(trained(), run, spread)[:4], 1e-5)
     assert one.images == 6 * 20
     with pytest.raises(InputError, match="at least 1 image"):
@@ -171,7 +170,7 @@ def test_rows_hold_the_terms_of_the_cut_schedule():
         assert (row.smoothness, row.step) == pytest.approx((slope, step))
         assert row.holds == (step <= theory.LARGEST_STEP)
         assert row.images == 360
-        kept = unkept(prepared().plan.schedule, row.rounds)
+        kept = unkept(prepared().schedule, row.rounds)
         assert row.sparsification == pytest.approx(3 * row.gradient_bound**2 * kept)
 
 
@@ -179,7 +178,9 @@ def unkept(schedule, rounds):
     """Mean of sum p (1 - s) over the first rounds, those in which somebody sends."""
     found = []
     for clients, keeps in zip(schedule.client, schedule.keep_rate, strict=True):
-        sizes = np.array([len(prepared().clients.train[c]) for c in clients if c >= 0])
+        sizes = np.array(
+            [len(prepared().data.clients.train[c]) for c in clients if c >= 0]
+        )
         if sizes.size:
             found.append(np.average(1 - keeps[clients >= 0], weights=sizes))
         else:
@@ -189,7 +190,7 @@ def unkept(schedule, rounds):
 
 def test_the_calibrated_clip_norm_is_the_one_of_the_noise():
     twice = [one._replace(clip_norm=2 * one.clip_norm) for one in measured()]
-    plan = prepared().plan.schedule
+    plan = prepared().schedule
     noise = [
         bound.bound_rows(SETTINGS, each, schedule=plan)[0].noise
         for each in (measured(), twice)
@@ -208,8 +209,8 @@ def test_the_calibrated_clip_norm_is_the_one_of_the_noise():
     ],
 )
 def test_what_the_bound_is_not_about_is_refused(changes, some, message):
-    plan = prepared().plan.schedule
-    shorter = plan._replace(client=plan.client[:5])
+    plan = prepared().schedule
+    shorter = dataclasses.replace(plan, client=plan.client[:5])
     with pytest.raises(InputError, match=message):
         bound.bound_rows(toy.settings(**changes), measured()[some], schedule=shorter)
 

@@ -6,7 +6,7 @@ import pytest
 
 from dpsparfl_jax.config import RunConfig
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.runner import inputs
+from dpsparfl_jax.runner.run import outline
 from experiments import grid, presets
 
 PAPER = [name for name in presets.PRESETS if name.startswith("paper_")]
@@ -15,11 +15,12 @@ PAPER = [name for name in presets.PRESETS if name.startswith("paper_")]
 @pytest.mark.parametrize("name", presets.PRESETS)
 def test_every_preset_has_known_shapes_and_a_good_grid(name):
     preset = presets.get_preset(name)
-    known = inputs.outline(preset.settings)
-    assert known.num_parameters > 0
+    known = outline(preset.settings)
+    assert known.model.parameters > 0
     assert len(known.sizes) == preset.settings.data.num_clients
     points = grid.expand(preset.settings, grid.parse(preset.grid))
-    assert all(point.settings is not None for point in points)
+    assert points.settings
+    assert not points.problems
 
 
 @pytest.mark.parametrize("name", PAPER)
@@ -32,7 +33,7 @@ def test_paper_presets_have_the_values_of_its_setup_section(name):
     }[settings.data.name]
     assert settings.privacy.noise_multiplier == noise
     assert settings.model.name == model
-    assert inputs.outline(settings).num_parameters == size
+    assert outline(settings).model.parameters == size
     assert settings.data.num_clients == 20
     assert settings.data.test_examples == 500
     assert settings.data.train_examples == 1000
@@ -51,7 +52,7 @@ def test_paper_presets_have_the_values_of_its_setup_section(name):
 def test_there_is_a_preset_for_every_figure():
     figures = {name.split("_")[1] for name in PAPER if "fig" in name.split("_")[1]}
     assert figures >= {"fig2", "fig3", "fig4", "fig5", "fig7", "fig8"}
-    imbalanced = inputs.outline(presets.PRESETS["paper_fig8"].settings).sizes
+    imbalanced = outline(presets.PRESETS["paper_fig8"].settings).sizes
     assert sorted(set(imbalanced.tolist())) == [300, 600, 1800, 2100]
 
 
@@ -63,23 +64,25 @@ def test_an_unknown_preset_is_refused():
 def test_a_grid_is_all_combinations():
     axes = grid.parse("schedule.tradeoff=1,10; privacy.noise=true,false;seed=3")
     points = grid.expand(RunConfig(), axes)
-    assert [point.name for point in points] == [
+    assert list(points.settings) == [
         "tradeoff=1,noise=true,seed=3",
         "tradeoff=1,noise=false,seed=3",
         "tradeoff=10,noise=true,seed=3",
         "tradeoff=10,noise=false,seed=3",
     ]
-    last = points[-1].settings
+    last = points.settings["tradeoff=10,noise=false,seed=3"]
     assert (last.schedule.tradeoff, last.privacy.noise, last.seed) == (10.0, False, 3)
     assert dataclasses.replace(last.schedule, tradeoff=50.0) == RunConfig().schedule
 
 
 def test_settings_of_a_section_change_together():
     axes = grid.parse("privacy.epsilon_lo=12;privacy.epsilon_hi=5,20")
-    low, high = grid.expand(RunConfig(), axes)
-    assert low.settings is None
-    assert low.problem.startswith("privacy.epsilon_lo must be at most epsilon_hi")
-    assert high.settings.privacy.epsilon_lo == 12
+    points = grid.expand(RunConfig(), axes)
+    (problem,) = points.problems.values()
+    assert problem.startswith("privacy.epsilon_lo must be at most epsilon_hi")
+    assert list(points.problems) == ["epsilon_lo=12,epsilon_hi=5"]
+    assert list(points.settings) == ["epsilon_lo=12,epsilon_hi=20"]
+    assert points.settings["epsilon_lo=12,epsilon_hi=20"].privacy.epsilon_lo == 12
 
 
 def test_names_are_fit_for_folders_and_tell_points_apart():
@@ -116,11 +119,11 @@ def test_bad_grids_are_refused(text, message):
 
 
 def test_shards_are_a_partition():
-    points = grid.expand(RunConfig(), grid.parse("seed=0,1,2,3,4,5,6"))
-    shards = [grid.shard(points, f"{i}/3") for i in (1, 2, 3)]
-    assert sorted(p.name for part in shards for p in part) == sorted(
-        p.name for p in points
-    )
+    axes = grid.parse("seed=0,1,2,3,4,5,6")
+    points = grid.expand(RunConfig(), axes)
+    shards = [grid.expand(RunConfig(), axes, f"{i}/3") for i in (1, 2, 3)]
+    names = [name for part in shards for name in part.settings]
+    assert sorted(names) == sorted(points.settings)
     for text in ("0/3", "4/3", "1", "a/b", "1/0"):
         with pytest.raises(InputError, match="is not of the form i/n"):
-            grid.shard(points, text)
+            grid.expand(RunConfig(), axes, text)

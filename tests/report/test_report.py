@@ -10,16 +10,17 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
-from dpsparfl_jax import config, records
+from dpsparfl_jax import config, config_values, records, storage
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.records import rows
-from dpsparfl_jax.report import charts, figures, page
-from dpsparfl_jax.report import files as report
 from dpsparfl_jax.planning.schedule import IDLE, Schedule
-from dpsparfl_jax.types import Diagnostics, RoundOutput
-from tests.commands import assert_refused, run_program
+from dpsparfl_jax.records import rows
+from dpsparfl_jax.report import chart_pictures, charts, page
+from dpsparfl_jax.report import writing as report
+from dpsparfl_jax.training.diagnostics import Diagnostics
+from dpsparfl_jax.types import RoundOutput
+from tests.commands import assert_refused, call_program, run_program
 
-FILES = {f"{name}.png" for name in figures.FIGURES}
+FILES = {f"{name}.png" for name in chart_pictures.FIGURES}
 FILES |= {"report.html", "runs.csv", "rounds.csv", "labels.png"}
 
 
@@ -104,9 +105,9 @@ def write_run(folder, *, seed=0, num_rounds=12, done=True, eval_every=1, **chang
     ]
     folder.mkdir(parents=True)
     manifest = {"config": config_values.as_dict(settings), "planned_rounds": 99}
-    records.write_whole(folder / records.MANIFEST, json.dumps(manifest))
+    storage.write_whole(folder / records.MANIFEST, json.dumps(manifest))
     text = "".join(json.dumps(line) + "\n" for line in lines)
-    records.write_whole(folder / records.ROUNDS, text)
+    storage.write_whole(folder / records.ROUNDS, text)
     if done:
         users = len(plan.budget)
         rng = np.random.default_rng(seed % 2)
@@ -116,7 +117,7 @@ def write_run(folder, *, seed=0, num_rounds=12, done=True, eval_every=1, **chang
         clients = pd.DataFrame(rows.client_rows(plan, labels, [50] * users, right))
         clients.to_csv(folder / records.CLIENTS, index=False)
         facts = json.dumps({"rounds": num_rounds})
-        records.write_whole(folder / records.DONE, facts)
+        storage.write_whole(folder / records.DONE, facts)
     return folder
 
 
@@ -153,7 +154,7 @@ def write(tmp_path, *names, **settings):
 def test_all_files_are_there_and_hold_the_records(tmp_path):
     runs, text, out = write(tmp_path, "one", "two", eval_every=3)
     assert {file.name for file in out.iterdir()} == FILES
-    for name in figures.FIGURES:
+    for name in chart_pictures.FIGURES:
         assert (out / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
     table = read_csv(out / "rounds.csv")
     assert [row["run"] for row in table] == ["one"] * 12 + ["two"] * 12
@@ -289,10 +290,10 @@ def test_refusals(tmp_path):
     with pytest.raises(InputError, match="at least one recorded run"):
         report.write_report([], tmp_path)
     program = "experiments.report"
-    assert_refused(run_program(program), "name at least one folder")
+    assert_refused(call_program(program), "name at least one folder")
     empty = str(tmp_path)
-    assert_refused(run_program(program, empty), "there is no recorded run in")
+    assert_refused(call_program(program, empty), "there is no recorded run in")
     write_run(tmp_path / "one")
     (tmp_path / "file").write_text("")
     out = f"--out={tmp_path / 'file' / 'below'}"
-    assert_refused(run_program(program, empty, out), "cannot write")
+    assert_refused(call_program(program, empty, out), "cannot write")

@@ -6,15 +6,19 @@ import threading
 import numpy as np
 import pytest
 
-from dpsparfl_jax import planning, prefetching, schedule, theory
 from dpsparfl_jax.config import RunConfig, ScheduleConfig
 from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.planning import planner as planning
+from dpsparfl_jax.planning import schedule, theory
 from dpsparfl_jax.privacy import opening
+from dpsparfl_jax.runner.prefetch import prefetch
 from dpsparfl_jax.scheduling.joint import solve_joint
+from dpsparfl_jax.types import ModelSize
 from experiments import presets
 from tests.reference.feasible import check_schedule
 
-PARAMETERS = 1_663_370  # of mnist_cnn
+PARAMETERS, UNITS = 1_663_370, 618  # of mnist_cnn
+MODEL = ModelSize(PARAMETERS, UNITS)
 SIZES = np.full(20, 1000)
 
 
@@ -27,15 +31,21 @@ def config(seed=0, rounds=0, epsilon_hi=6.0, wireless=None, **changes) -> RunCon
         ),
         schedule=dataclasses.replace(base.schedule, **changes),
         wireless=dataclasses.replace(base.wireless, **(wireless or {})),
-        run=dataclasses.replace(base.run, rounds=rounds),
+        length=dataclasses.replace(base.length, rounds=rounds),
         perf=dataclasses.replace(base.perf, cache_dir=""),
         seed=seed,
     )
 
 
 def plan(settings, sizes=SIZES):
-    ledger, _ = start.start_ledger(settings, sizes, 60)
-    return planning.plan(settings, sizes, PARAMETERS, ledger)
+    ledger, _ = opening.start_ledger(settings, sizes, 60)
+    return planning.plan(planning.Planner(settings, sizes, MODEL, ledger))
+
+
+def same_schedules(left, right):
+    for field in dataclasses.fields(left):
+        ours, theirs = getattr(left, field.name), getattr(right, field.name)
+        np.testing.assert_array_equal(ours, theirs, err_msg=field.name)
 
 
 @pytest.mark.parametrize("policy", ["dp_sparfl", "delay_min", "round_robin", "random"])
@@ -46,8 +56,7 @@ def test_every_plan_is_feasible_and_ends_with_the_budgets(policy):
     assert made.reason == "all budgets are spent"
     np.testing.assert_array_equal(made.participations, made.affordable)
     again = plan(settings)
-    for ours, theirs in zip(made, again, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    same_schedules(made, again)
 
 
 @pytest.mark.parametrize("solver", ["descent", "paper", "paper_strict"])
@@ -108,9 +117,9 @@ def test_policies_see_the_same_world():
     first, second = (plan(config(rounds=4, policy=p)) for p in ("random", "delay_min"))
     assert not np.array_equal(first.client, second.client)
     settings = config(rounds=4)
-    ledger, _ = start.start_ledger(settings, SIZES, 60)
+    ledger, _ = opening.start_ledger(settings, SIZES, 60)
     planners = [
-        planning.Planner(config(rounds=4, policy=p), SIZES, PARAMETERS, ledger)
+        planning.Planner(config(rounds=4, policy=p), SIZES, MODEL, ledger)
         for p in ("random", "delay_min")
     ]
     for planner in planners:
@@ -145,10 +154,10 @@ def test_the_delay_law_holds_in_every_unit_and_start():
 
 def test_streaming_and_prefetching_give_the_same_rounds():
     settings = config(rounds=7)
-    ledger, _ = start.start_ledger(settings, SIZES, 60)
-    whole = planning.plan(settings, SIZES, PARAMETERS, ledger)
-    planner = planning.Planner(settings, SIZES, PARAMETERS, ledger)
-    rounds = list(prefetching.prefetch(planning.stream(planner), ahead=2))
+    ledger, _ = opening.start_ledger(settings, SIZES, 60)
+    whole = planning.plan(planning.Planner(settings, SIZES, MODEL, ledger))
+    planner = planning.Planner(settings, SIZES, MODEL, ledger)
+    rounds = list(prefetch(planning.stream(planner), ahead=2))
     assert len(rounds) == 7
     for t, one in enumerate(rounds):
         np.testing.assert_array_equal(one.client, whole.client[t])
@@ -161,8 +170,8 @@ def test_prefetching_passes_errors_on_and_leaves_no_thread():
         raise InputError("a broken plan")
 
     with pytest.raises(InputError, match="a broken plan"):
-        list(prefetching.prefetch(broken()))
-    endless = prefetching.prefetch(iter(range(10**9)), ahead=2)
+        list(prefetch(broken()))
+    endless = prefetch(iter(range(10**9)), ahead=2)
     assert next(endless) == 0
     endless.close()  # the user stops early
     assert not [t for t in threading.enumerate() if t.name == "prefetch"]
@@ -173,8 +182,7 @@ def test_schedules_are_saved_and_loaded(tmp_path):
     path = tmp_path / "one.npz"
     schedule.save(made, path)
     loaded = schedule.load(path)
-    for ours, theirs in zip(made, loaded, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    same_schedules(made, loaded)
     assert [p.name for p in tmp_path.iterdir()] == ["one.npz"]
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(InputError, match="damaged"):
@@ -188,9 +196,9 @@ def test_schedules_are_saved_and_loaded(tmp_path):
 
 def test_no_live_client_gives_an_empty_plan():
     settings = config()
-    ledger, _ = start.start_ledger(settings, SIZES, 60)
+    ledger, _ = opening.start_ledger(settings, SIZES, 60)
     spent = dataclasses.replace(ledger, affordable=np.zeros(20, np.int64))
-    made = planning.plan(settings, SIZES, PARAMETERS, spent)
+    made = planning.plan(planning.Planner(settings, SIZES, MODEL, spent))
     assert made.num_rounds == 0
     assert made.reason == "all budgets are spent"
     assert made.client.shape == (0, 5)
@@ -221,8 +229,8 @@ def test_rounds_without_a_feasible_edge_are_skipped_and_recorded():
 
 def test_rewards_are_shared_by_those_who_can_send():
     settings = config(energy_budget_j=0.7)
-    ledger, _ = start.start_ledger(settings, SIZES, 60)
-    planner = planning.Planner(settings, SIZES, PARAMETERS, ledger)
+    ledger, _ = opening.start_ledger(settings, SIZES, 60)
+    planner = planning.Planner(settings, SIZES, MODEL, ledger)
     sizes = set()
     for index in range(30):
         problem = planner.observe(index)[0].problem
@@ -240,10 +248,8 @@ def test_rewards_are_shared_by_those_who_can_send():
 def test_noise_aware_bounds_of_the_keep_rate(smoothness, cap, curvature):
     """The best keep rate lies below the least one, inside, or above 1."""
     settings = config(noise_aware=True, smoothness=smoothness)
-    ledger, _ = start.start_ledger(settings, SIZES, 60)
-    problem = (
-        planning.Planner(settings, SIZES, PARAMETERS, ledger).observe(0)[0].problem
-    )
+    ledger, _ = opening.start_ledger(settings, SIZES, 60)
+    problem = planning.Planner(settings, SIZES, MODEL, ledger).observe(0)[0].problem
     best = theory.best_keep_rate(settings, PARAMETERS, 1 / 5)
     assert problem.keep_max[0] == pytest.approx(cap, abs=0.01)
     assert problem.curvature[0] == pytest.approx(1 / max(best, problem.keep_max[0]))
@@ -257,17 +263,18 @@ def test_theory_refuses_schedules_without_content():
         theory.convergence_terms(config(), nobody, SIZES, PARAMETERS, **arguments)
     with pytest.raises(InputError, match="at least 2 rounds"):
         theory.queue_statistics(plan(config(rounds=1)))
-    ledger, _ = start.start_ledger(config(), SIZES, 60)
+    ledger, _ = opening.start_ledger(config(), SIZES, 60)
     for sizes, parameters in ((SIZES[:0], PARAMETERS), (SIZES, 0)):
+        model = ModelSize(parameters, UNITS)
         with pytest.raises(InputError, match="at least one client and one parameter"):
-            planning.Planner(config(), sizes, parameters, ledger)
+            planning.Planner(config(), sizes, model, ledger)
 
 
 def test_an_unreachable_delay_target_is_said():
-    ledger, _ = start.start_ledger(config(), SIZES, 60)
+    ledger, _ = opening.start_ledger(config(), SIZES, 60)
     for target, reachable in ((120.0, True), (20.0, False)):
         settings = config(delay_target_s=target, energy_budget_j=24.0)
-        planner = planning.Planner(settings, SIZES, PARAMETERS, ledger)
+        planner = planning.Planner(settings, SIZES, MODEL, ledger)
         warning = planning.delay_warning(planner)
         assert (warning == "") == reachable
         if not reachable:
@@ -276,9 +283,9 @@ def test_an_unreachable_delay_target_is_said():
 
 
 def test_sizes_must_fit_the_ledger():
-    ledger, _ = start.start_ledger(config(), SIZES, 60)
+    ledger, _ = opening.start_ledger(config(), SIZES, 60)
     with pytest.raises(InputError, match="20 clients, but 3 sizes"):
-        planning.Planner(config(), SIZES[:3], PARAMETERS, ledger)
+        planning.Planner(config(), SIZES[:3], MODEL, ledger)
 
 
 def test_convergence_terms_by_hand():

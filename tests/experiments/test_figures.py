@@ -16,14 +16,14 @@ from experiments import presets
 from experiments.paper import (
     catalogue,
     claims,
-    curves,
-    drawing,
-    running,
+    figure_curves,
+    figure_pictures,
+    figure_runs,
+    run_tables,
     sweeps,
-    tables,
 )
 from tests import toy
-from tests.commands import ROOT, assert_refused, run_program
+from tests.commands import ROOT, assert_refused, call_program, run_program
 
 RESULTS = (ROOT / "RESULTS.md").read_text()
 SHOWN = sorted(set(re.findall(r"\((experiments/results/\w+/\w+)\.png\)", RESULTS)))
@@ -38,7 +38,7 @@ def test_every_figure_of_the_paper_is_declared():
         assert set(figure.sweeps) <= set(sweeps.SWEEPS)
         assert len({panel.name for panel in figure.panels}) == len(figure.panels)
         for panel in figure.panels:
-            assert panel.draw in curves.DRAWS or panel.draw == "bound"
+            assert panel.draw in figure_curves.DRAWS or panel.draw == "bound"
         for claim in figure.claims:
             assert any(name.split(":")[0] == claim for name in known)
 
@@ -64,7 +64,7 @@ def drawn(tmp_path_factory):
     """Two policies, two seeds trained and three planned, with the toy images."""
     folder = tmp_path_factory.mktemp("figures")
     with pytest.MonkeyPatch.context() as patch:
-        toys = toy.settings(run={"rounds": 0}, privacy={"accountant": "rdp"})
+        toys = toy.settings(length={"rounds": 0}, privacy={"accountant": "rdp"})
         patch.setitem(presets.PRESETS, "toy", presets.Preset("", toys))
         patch.setitem(
             sweeps.SWEEPS, "noniid", sweeps.Sweep("toy", sweeps._POLICIES[::3])
@@ -74,7 +74,7 @@ def drawn(tmp_path_factory):
         figures = catalogue.get_figures("noniid")
 
         def make(train):
-            return running.make_tables(
+            return figure_runs.make_tables(
                 figures, folder, scale="few", changes={}, train=train
             )
 
@@ -134,7 +134,7 @@ def test_records_of_other_settings_are_refused(drawn):
         if run.name == "policy=random,seed=1"
     ]
     with pytest.raises(InputError, match="clip_norm"):
-        tables.build([other], drawn / "runs/noniid", drawn / "runs/plans")
+        run_tables.build([other], drawn / "runs/noniid", drawn / "runs/plans")
 
 
 def test_fairness_is_looked_at_before_clients_retire(drawn):
@@ -143,7 +143,7 @@ def test_fairness_is_looked_at_before_clients_retire(drawn):
         for run in sweeps.runs_of("noniid", "few", {})
         if run.name == "policy=random,seed=2"
     ]
-    schedule = tables.plan_once(run.planned, drawn / "runs/plans")
+    schedule = run_tables.plan_once(run.planned, drawn / "runs/plans")
     half = schedule.affordable.sum() // 2 // 2  # of two channels
     counts = [int(np.sum(schedule.client[:half] == i)) for i in range(6)]
     gap = max(rate - n / half for rate, n in zip(schedule.rate, counts, strict=True))
@@ -158,7 +158,7 @@ def test_the_bound_is_measured_once_and_drawn(drawn, monkeypatch):
     monkeypatch.setitem(sweeps.SWEEPS, "bound", ours)
     figures = catalogue.get_figures("bound")
     make = {"scale": "few", "changes": {"run.rounds": "3"}}
-    assert running.make_tables(figures, drawn, train=True, **make) == 0
+    assert figure_runs.make_tables(figures, drawn, train=True, **make) == 0
     table = pd.read_csv(drawn / "bound.csv")
     assert set(table["seed"]) == {0, 1}
     wide = table[table["seed"] == 0].pivot(index="x", columns="series", values="y")
@@ -166,12 +166,12 @@ def test_the_bound_is_measured_once_and_drawn(drawn, monkeypatch):
     terms = wide[[name for name in wide if name.startswith("its ")]].sum(axis=1)
     total = [name for name in wide if "bound" in name]
     np.testing.assert_allclose(wide[total[0]], terms, rtol=1e-4)
-    assert drawing.draw(figures["bound"], table).axes[0].get_yscale() == "log"
-    monkeypatch.setattr(running.bound, "measure", None)  # not measured again
-    assert running.make_tables(figures, drawn, train=True, **make) == 0
+    assert figure_pictures.draw(figures["bound"], table).axes[0].get_yscale() == "log"
+    monkeypatch.setattr(figure_runs.bound, "measure", None)  # not measured again
+    assert figure_runs.make_tables(figures, drawn, train=True, **make) == 0
     other = {"scale": "few", "changes": {"run.rounds": "3", "training.clip_norm": "3"}}
     with pytest.raises(InputError, match="delete it to measure again"):
-        running.make_tables(figures, drawn, train=True, **other)
+        figure_runs.make_tables(figures, drawn, train=True, **other)
 
 
 def test_common_delay_ends_where_the_shortest_run_ends(drawn):
@@ -186,21 +186,21 @@ def test_common_delay_ends_where_the_shortest_run_ends(drawn):
 
 def test_a_schedule_is_planned_once_and_a_damaged_one_again(drawn, tmp_path):
     settings = toy.settings()
-    first = tables.plan_once(settings, tmp_path)
+    first = run_tables.plan_once(settings, tmp_path)
     (file,) = tmp_path.iterdir()
     made = file.stat().st_mtime_ns
-    assert tables.plan_once(settings, tmp_path).num_rounds == first.num_rounds
+    assert run_tables.plan_once(settings, tmp_path).num_rounds == first.num_rounds
     assert file.stat().st_mtime_ns == made
     file.write_bytes(file.read_bytes()[:100])
-    again = tables.plan_once(settings, tmp_path)
+    again = run_tables.plan_once(settings, tmp_path)
     np.testing.assert_array_equal(again.client, first.client)
-    tables.plan_once(toy.settings(seed=3), tmp_path)
+    run_tables.plan_once(toy.settings(seed=3), tmp_path)
     assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_pictures_show_the_mean_and_its_interval(drawn):
     table = pd.read_csv(drawn / "noniid.csv")
-    picture = drawing.draw(catalogue.FIGURES["noniid"], table)
+    picture = figure_pictures.draw(catalogue.FIGURES["noniid"], table)
     axes = picture.axes[0]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("round", "test accuracy")
     own = table[(table["panel"] == "accuracy") & (table["series"] == "random")]
@@ -209,7 +209,7 @@ def test_pictures_show_the_mean_and_its_interval(drawn):
     np.testing.assert_allclose(line.get_xdata(), wide.index)
     np.testing.assert_allclose(line.get_ydata(), wide.mean(axis=1))
     half = stats.t.ppf(0.975, 1) * wide.std(axis=1) / np.sqrt(2)
-    _, mean, low, high = drawing.average(own)
+    _, mean, low, high = figure_pictures.average(own)
     np.testing.assert_allclose(low, mean - half)
     np.testing.assert_allclose(high, mean + half)
     assert len(axes.collections) == 2  # a band a policy
@@ -219,7 +219,7 @@ def test_seeds_with_other_times_are_interpolated():
     rows = pd.DataFrame(
         {"seed": [0, 0, 1, 1], "x": [0.0, 2.0, 1.0, 4.0], "y": [0.0, 2.0, 11.0, 14.0]}
     )
-    x, mean, *_ = drawing.average(rows)
+    x, mean, *_ = figure_pictures.average(rows)
     assert (x[0], x[-1]) == (1.0, 2.0)
     np.testing.assert_allclose(mean, (x + x + 10) / 2)
 
@@ -228,7 +228,7 @@ def test_bad_requests_are_refused(tmp_path):
     out = f"--out={tmp_path}"
     done = run_program("experiments.figures", "--figure=fig9", out)
     assert_refused(done, "--figure=fig9 is unknown: choose all or one of clipping")
-    done = run_program("experiments.figures", "--figure=noniid", "--draw_only", out)
+    done = call_program("experiments.figures", "--figure=noniid", "--draw_only", out)
     assert_refused(done, "leave out --draw_only")
     with pytest.raises(InputError, match="unknown"):
         catalogue.get_figures("")
@@ -238,10 +238,10 @@ def test_bad_requests_are_refused(tmp_path):
 def test_pictures_of_the_results_are_drawn_from_their_tables(shown, tmp_path):
     path = ROOT / f"{shown}.csv"
     with Image.open(ROOT / f"{shown}.png") as picture:
-        assert drawing.checksum(path) in picture.text["Description"]
+        assert figure_pictures.checksum(path) in picture.text["Description"]
     copy = tmp_path / path.name
     shutil.copy(path, copy)
-    drawing.save(catalogue.FIGURES[path.stem], copy)
+    figure_pictures.save(catalogue.FIGURES[path.stem], copy)
     ours = image.imread(copy.with_suffix(".png"))
     theirs = image.imread(ROOT / f"{shown}.png")
     assert ours.shape == theirs.shape

@@ -1,0 +1,89 @@
+"""Does `experiments.sweep` run what is possible, skip what is done, and say why not?"""
+
+import pytest
+
+from benchmarks import run_facts
+from dpsparfl_jax import records
+from tests.commands import assert_refused, run_program
+from tests.experiments.small_runs import run
+
+SWEEP = "experiments.sweep"
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory, cache):
+    out = tmp_path_factory.mktemp("sweep") / "out"
+    grid = "--grid=schedule.tradeoff=5,50;privacy.epsilon_hi=1,6;seed=0,1"
+    flags = (grid, cache, "--length.rounds=3")
+    return out, flags, run(out, *flags, program=SWEEP, how=run_program)
+
+
+def test_a_sweep_runs_what_is_possible_and_lists_the_rest(swept):
+    out, _, done = swept
+    assert done.returncode == 1
+    assert done.stderr.count("FAILED") == 4
+    assert "FAILED tradeoff=5,epsilon_hi=1,seed=0: privacy.epsilon_lo must" in (
+        done.stderr
+    )
+    assert "Traceback" not in done.stderr
+    names = {run.name for run in records.find_runs([out]) if run.done}
+    assert names == {
+        f"tradeoff={t},epsilon_hi=6,seed={s}" for t in (5, 50) for s in (0, 1)
+    }
+    assert "Planned 12 rounds of 4 run(s)" in done.stdout  # one batch
+    assert (out / "report.html").is_file()
+
+
+def test_a_swept_point_equals_a_single_run(swept, tmp_path, cache):
+    out, _, _ = swept
+    done = run(
+        tmp_path / "o",
+        cache,
+        "--schedule.policy=dp_sparfl",
+        "--schedule.tradeoff=5",
+        "--privacy.epsilon_hi=6",
+        "--seed=1",
+        "--length.rounds=3",
+    )
+    assert done.returncode == 0, done.stderr
+    point = out / "tradeoff=5,epsilon_hi=6,seed=1"
+    assert run_facts.facts(tmp_path / "o") == run_facts.facts(point)
+
+
+def test_a_second_sweep_skips_and_shards_share_the_work(swept, tmp_path):
+    out, flags, _ = swept
+    done = run(out, *flags, program=SWEEP)
+    assert done.stdout.count("tradeoff=50,epsilon_hi=6,seed=1") >= 2
+    assert "Finished before: tradeoff=5,epsilon_hi=6,seed=0" in done.stdout
+    assert "Planned" not in done.stdout
+    grid = "--grid=seed=0,1,2"
+    for number in (1, 2):
+        done = run(
+            tmp_path,
+            flags[1],
+            grid,
+            "--length.rounds=1",
+            f"--shard={number}/2",
+            program=SWEEP,
+        )
+        assert done.returncode == 0, done.stderr
+        made = sorted(run.name for run in records.find_runs([tmp_path]))
+        assert made == (
+            ["seed=0", "seed=2"] if number == 1 else [f"seed={i}" for i in range(3)]
+        )
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--grid=seed=0,1", "--seed=3"), "seed is both a flag and an axis"),
+        (("--grid=sead=0,1",), "unknown setting 'sead'"),
+        (("--grid=seed=0,1", "--shard=3/2"), "is not of the form i/n"),
+        (("--preset=paper_mnist",), "there is no grid"),
+        (("--grid=seed=0,1", "--out="), "name a folder for the records"),
+        (("--grid=privacy.delta=0",), "no run of the grid is possible"),
+        (("--schedule.policy=random",), "an axis of the preset's grid: give --grid"),
+    ],
+)
+def test_bad_sweeps_are_refused(tmp_path, flags, message):
+    assert_refused(run(tmp_path / "o", *flags, program=SWEEP), message)
