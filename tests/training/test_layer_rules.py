@@ -122,25 +122,23 @@ def name(net):
     return "-".join([type(net).__name__, *settings])
 
 
-NETS = (
-    NormedRows(),
+QUICK = (NormedRows(), NormedSpace(), Grouped(2), Embedded(7))
+OTHERS = (
     NormedRows(use_scale=False),
     NormedRows(use_bias=False),
     NormedRows(use_scale=False, use_bias=False),
-    NormedSpace(),
     NormedSpace(use_fast_variance=False),
     Grouped(1),
-    Grouped(2),
     Grouped(4, use_scale=False),
     Grouped(None, group_size=4, use_bias=False),
     Grouped(2, rows=True),
     Embedded(1),
-    Embedded(7),
     Embedded(64, jnp.uint8),
     Embedded(200, jnp.uint8),
     Embedded(1000, jnp.int16),
     Transformer(),
 )
+NETS = [*QUICK, *(pytest.param(net, marks=pytest.mark.slow) for net in OTHERS)]
 
 
 @pytest.mark.parametrize("net", NETS, ids=name)
@@ -179,9 +177,7 @@ def test_tokens_outside_the_table_are_those_of_flax():
     np.testing.assert_allclose(opened, plain, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "net", [NormedSpace(), Grouped(2), Embedded(7), Embedded(200)], ids=name
-)
+@pytest.mark.parametrize("net", QUICK, ids=name)
 def test_an_example_that_is_not_finite_adds_nothing(net):
     params, ghost, textbook = both_methods(net, SHAPE)
     mask = draw_mask(params, 0.5)
@@ -229,9 +225,7 @@ def test_values_of_unusable_examples_never_reach_the_sum(layer, value, length):
         np.testing.assert_array_equal(total[name], wanted[name])
 
 
-@pytest.mark.parametrize(
-    "net", [NormedSpace(), Grouped(2), Embedded(7), Transformer()], ids=name
-)
+@pytest.mark.parametrize("net", QUICK, ids=name)
 def test_no_example_weighs_more_than_the_bound(net):
     params, ghost, _ = both_methods(net, SHAPE)
     mask = draw_mask(params, 0.5)
@@ -270,6 +264,7 @@ def test_memory_of_a_long_table_does_not_grow_with_the_batch():
     assert (planned(24) - planned(8)) / 16 < 10 * 4 * 8 * 16  # a few cotangents
 
 
+@pytest.mark.slow
 def test_clients_train_by_ghost_without_falling_back(caplog):
     net = Transformer()
     params = models.init_params(net, jax.random.key(0), worlds.SHAPE)
@@ -296,6 +291,7 @@ def test_clients_train_by_ghost_without_falling_back(caplog):
         assert relative_error(after, textbook) < 1e-4
 
 
+@pytest.mark.slow
 def test_a_transformer_learns_by_clipped_sums():
     net = Transformer()
     params = models.init_params(net, jax.random.key(0), SHAPE)
@@ -315,6 +311,7 @@ def test_a_transformer_learns_by_clipped_sums():
     assert losses.mean() < 0.2 * first
 
 
+@pytest.mark.slow
 def test_evaluation_runs_opened_layers_too():
     net = Transformer()
     params = models.init_params(net, jax.random.key(0), SHAPE)
