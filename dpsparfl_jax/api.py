@@ -114,6 +114,21 @@ def simulate_grid(
 
     Raises:
         InputError: if a run cannot be trained; the first such reason.
+
+    Example:
+        >>> import dataclasses
+        >>> import dpsparfl_jax as fl
+        >>> settings = fl.RunConfig(
+        ...     data=fl.DataConfig(num_clients=4, train_examples=100, test_examples=10),
+        ...     model=fl.ModelConfig(name="logistic"),
+        ...     training=fl.TrainingConfig(local_steps=2),
+        ...     wireless=fl.WirelessConfig(num_channels=2, cycles_per_sample=1e6),
+        ...     schedule=fl.ScheduleConfig(delay_target_s=1.0),
+        ...     length=fl.LengthConfig(rounds=2),
+        ... )
+        >>> seeds = [dataclasses.replace(settings, seed=seed) for seed in range(2)]
+        >>> [result.summary["rounds"] for result in fl.simulate_grid(seeds)]
+        [2, 2]
     """
     if not runs:
         raise InputError("give at least one configuration.")
