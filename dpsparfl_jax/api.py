@@ -47,7 +47,7 @@ def plan(settings: RunConfig) -> Schedule:
     Raises:
         InputError: if no client can take part even once, or a setting is impossible.
 
-    Example:
+    Examples:
         >>> import dpsparfl_jax as fl
         >>> settings = fl.RunConfig(length=fl.LengthConfig(rounds=2))
         >>> fl.plan(settings).client.shape  # rounds, channels
@@ -77,7 +77,7 @@ def simulate(
         Rounds and clients as tables, the schedule, the model, and warnings, which are
         also given by `warnings.warn`.
 
-    Example:
+    Examples:
         >>> import dpsparfl_jax as fl
         >>> settings = fl.RunConfig(
         ...     data=fl.DataConfig(num_clients=4, train_examples=100, test_examples=10),
@@ -115,7 +115,7 @@ def simulate_grid(
     Raises:
         InputError: if a run cannot be trained; the first such reason.
 
-    Example:
+    Examples:
         >>> import dataclasses
         >>> import dpsparfl_jax as fl
         >>> settings = fl.RunConfig(
@@ -158,7 +158,7 @@ def iterate(settings: RunConfig) -> Iterator[rows.Row]:
         One dict a round, with every column of the table of rounds. Leaving the loop
         ends the run.
 
-    Example:
+    Examples:
         >>> import dpsparfl_jax as fl
         >>> for row in fl.iterate(settings):  # doctest: +SKIP
         ...     if row["accuracy"] > 0.9:

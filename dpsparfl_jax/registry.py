@@ -43,7 +43,7 @@ class Registry(Generic[Key]):
             InputError: if the name is taken, also by a built-in entry that is not
                 loaded yet.
 
-        Example:
+        Examples:
             >>> import dpsparfl_jax as fl
             >>> @fl.register_optimizer("slow")
             ... def slow(learning_rate):
@@ -122,7 +122,7 @@ OPTIMIZERS: Registry[str] = Registry(
 def registered_names() -> dict[str, tuple[str, ...]]:
     """All names by kind: what can be written in the settings that choose by name.
 
-    Example:
+    Examples:
         >>> import dpsparfl_jax as fl
         >>> fl.registered_names()["accountant"]
         ('rdp', 'pld')

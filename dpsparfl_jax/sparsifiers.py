@@ -26,7 +26,7 @@ class Sparsifier(Protocol):
     Registered as a class without arguments; one object serves all runs, so it keeps no
     state. The number of kept coordinates at keep rate s should be about s times D.
 
-    Example:
+    Examples:
         >>> from dpsparfl_jax.sparsifiers import make_sparsifier
         >>> from dpsparfl_jax.types import ModelSize
         >>> model = ModelSize(parameters=7850, units=10)

@@ -42,7 +42,7 @@ class _Part(enum.IntEnum):
 class Dealer(Protocol):
     """A way to share images among clients; registered as a class without arguments.
 
-    Example:
+    Examples:
         Everybody gets consecutive images:
 
         >>> import numpy as np

@@ -49,7 +49,7 @@ class Schedule(RoundPlan):
 
     Shapes: T rounds, N channels, U clients.
 
-    Example:
+    Examples:
         >>> import dpsparfl_jax as fl
         >>> settings = fl.RunConfig(length=fl.LengthConfig(rounds=4))
         >>> schedule = fl.plan(settings)

@@ -16,7 +16,7 @@ class Accountant(Protocol):
     client against a null record. An accountant may use what `Mechanism` says and
     nothing else: all of that is public.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from dpsparfl_jax.privacy.accountants import make_accountant
         >>> from dpsparfl_jax.privacy.mechanism import Mechanism, Release

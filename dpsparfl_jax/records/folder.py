@@ -162,7 +162,7 @@ class RecordedRun:
         clients: one row a client; empty until the run is complete.
         facts: how many rounds it had and why it ended; empty until it is complete.
 
-    Example:
+    Examples:
         >>> import dpsparfl_jax as fl
         >>> for run in fl.find_runs(["runs"]):  # doctest: +SKIP
         ...     if run.done:
@@ -251,7 +251,7 @@ def find_runs(paths: Iterable[str | os.PathLike[str]]) -> list[RecordedRun]:
     Raises:
         InputError: if a folder holds no run, or a run in it is damaged.
 
-    Example:
+    Examples:
         >>> import dpsparfl_jax as fl
         >>> settings = fl.RunConfig(
         ...     data=fl.DataConfig(num_clients=4, train_examples=100, test_examples=10),

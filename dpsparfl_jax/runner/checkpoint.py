@@ -189,7 +189,7 @@ def load_params(folder: str | pathlib.Path) -> Params:
     Raises:
         InputError: if there is no checkpoint, or none that is whole.
 
-    Example:
+    Examples:
         >>> import dpsparfl_jax as fl
         >>> params = fl.load_params("runs/first")  # doctest: +SKIP
         >>> params["Dense_0"]["kernel"].shape  # doctest: +SKIP

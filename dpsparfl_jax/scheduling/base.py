@@ -20,7 +20,7 @@ class Observation(NamedTuple):
 
     Shapes: L live clients, N channels.
 
-    Example:
+    Examples:
         >>> import dpsparfl_jax as fl
         >>> from dpsparfl_jax.scheduling.problem import empty_allocation
         >>> @fl.register_policy("look")
@@ -54,7 +54,7 @@ class Policy(Protocol):
     the one it was given as it is. The same state, observation and random generator must
     give the same allocation.
 
-    Example:
+    Examples:
         One client after the other, alone, on its quickest channel:
 
         >>> import numpy as np

@@ -24,7 +24,7 @@ class RoundProblem(NamedTuple):
     Shapes: U clients (of a policy's observation: the live ones), N channels; float64.
     `check_problem` refuses numbers that have no meaning.
 
-    Example:
+    Examples:
         Two clients with the same queues and one channel; the second hears better:
 
         >>> import numpy as np
@@ -80,7 +80,7 @@ class Allocation(NamedTuple):
     `client` are rows of the problem that was solved. The delay of the round is the
     largest of `delay_s`. A policy that has no value or bound to tell gives 0 and -inf.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from dpsparfl_jax.scheduling.problem import Allocation, empty_allocation
         >>> chosen = Allocation(
