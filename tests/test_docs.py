@@ -29,6 +29,7 @@ NEEDS = {
     "docs/howto/layer_rule.md": "dpsparfl_jax.training.layer_rules",
 }
 WARNS: set[str] = set()
+LONG = ("README.md", "docs/tutorial.md")  # train for more than a few seconds
 # Named by the documents, whether or not the tree has them yet.
 COMING = {
     "records/columns.py",
@@ -128,9 +129,17 @@ def own_registries(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "path", [path for path in PAGES if blocks(path, "python")], ids=name_of
+    "path",
+    [
+        pytest.param(path, marks=[pytest.mark.slow] if name_of(path) in LONG else [])
+        for path in PAGES
+        if blocks(path, "python")
+    ],
+    ids=name_of,
 )
-def test_examples_of_a_page_run_in_order(path, own_registries, monkeypatch, tmp_path):
+def test_examples_of_a_page_run_in_order(
+    path, own_registries, monkeypatch, tmp_path, capsys
+):
     name = name_of(path)
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
@@ -148,6 +157,19 @@ def test_examples_of_a_page_run_in_order(path, own_registries, monkeypatch, tmp_
             warnings.simplefilter("ignore", UserWarning)
         for number, code in enumerate(blocks(path, "python"), start=1):
             exec(compile(code, f"{name}, block {number}", "exec"), namespace)
+    if path == README:
+        assert_printed(capsys.readouterr().out)
+
+
+def assert_printed(said):
+    """The README shows what its example prints; accuracies may round differently."""
+    (shown,) = re.findall(r"and prints\n\n```\n(.*?)```", README.read_text(), re.DOTALL)
+    assert len(said.split()) == len(shown.split())
+    for ours, theirs in zip(said.split(), shown.split(), strict=True):
+        if re.fullmatch(r"[\d.]+", theirs):
+            assert float(ours) == pytest.approx(float(theirs), abs=0.05)
+        else:
+            assert ours == theirs
 
 
 # What users call or extend. Examples that need minutes are marked +SKIP in place.
