@@ -48,7 +48,7 @@ def plan(settings: RunConfig) -> Schedule:
     Raises:
         InputError: if no client can take part even once, or a setting is impossible.
 
-    Example:
+    Examples:
         >>> import dpsparfl_jax as fl
         >>> settings = fl.RunConfig(length=fl.LengthConfig(rounds=2))
         >>> fl.plan(settings).client.shape  # rounds, channels
@@ -78,7 +78,7 @@ def simulate(
         Rounds and clients as tables, the schedule, the model, and warnings, which are
         also given by `warnings.warn`.
 
-    Example:
+    Examples:
         >>> import dpsparfl_jax as fl
         >>> settings = fl.RunConfig(
         ...     data=fl.DataConfig(num_clients=4, train_examples=100, test_examples=10),
@@ -115,6 +115,21 @@ def simulate_grid(
 
     Raises:
         InputError: if a run cannot be trained; the first such reason.
+
+    Examples:
+        >>> import dataclasses
+        >>> import dpsparfl_jax as fl
+        >>> settings = fl.RunConfig(
+        ...     data=fl.DataConfig(num_clients=4, train_examples=100, test_examples=10),
+        ...     model=fl.ModelConfig(name="logistic"),
+        ...     training=fl.TrainingConfig(local_steps=2),
+        ...     wireless=fl.WirelessConfig(num_channels=2, cycles_per_sample=1e6),
+        ...     schedule=fl.ScheduleConfig(delay_target_s=1.0),
+        ...     length=fl.LengthConfig(rounds=2),
+        ... )
+        >>> seeds = [dataclasses.replace(settings, seed=seed) for seed in range(2)]
+        >>> [result.summary["rounds"] for result in fl.simulate_grid(seeds)]
+        [2, 2]
     """
     if not runs:
         raise InputError("give at least one configuration.")
@@ -144,7 +159,7 @@ def iterate(settings: RunConfig) -> Iterator[Row]:
         One dict a round, with every column of the table of rounds. Leaving the loop
         ends the run.
 
-    Example:
+    Examples:
         >>> import dpsparfl_jax as fl
         >>> for row in fl.iterate(settings):  # doctest: +SKIP
         ...     if row["accuracy"] > 0.9:

@@ -434,7 +434,7 @@ class PerfConfig(Section):
 class RunConfig:
     """One run: all sections, and the seed that everything random derives from.
 
-    Example:
+    Examples:
         >>> from dpsparfl_jax import ModelConfig, RunConfig, WirelessConfig
         >>> settings = RunConfig(
         ...     model=ModelConfig(name="small_cnn"),

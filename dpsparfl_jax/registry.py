@@ -40,7 +40,21 @@ class Registry(Generic[Key]):
             A decorator that gives back what it was given.
 
         Raises:
-            InputError: if the name is taken.
+            InputError: if the name is taken, also by a built-in entry that is not
+                loaded yet.
+
+        Examples:
+            >>> import dpsparfl_jax as fl
+            >>> @fl.register_optimizer("slow")
+            ... def slow(learning_rate):
+            ...     import optax
+            ...     return optax.sgd(learning_rate / 10)
+            >>> "slow" in fl.registered_names()["optimizer"]
+            True
+            >>> fl.register_policy("random")(object)
+            Traceback (most recent call last):
+                ...
+            dpsparfl_jax.errors.InputError: there is already a policy named 'random'.
         """
 
         def add(entry: Entry) -> Entry:
@@ -107,6 +121,12 @@ OPTIMIZERS: Registry[str] = Registry(
 
 
 def registered_names() -> dict[str, tuple[str, ...]]:
-    """All names by kind: what can be written in the settings that choose by name."""
+    """All names by kind: what can be written in the settings that choose by name.
+
+    Examples:
+        >>> import dpsparfl_jax as fl
+        >>> fl.registered_names()["accountant"]
+        ('rdp', 'pld')
+    """
     kinds = POLICIES, SOLVERS, PARTITIONS, ACCOUNTANTS, SPARSIFIERS, MODELS, OPTIMIZERS
     return {registry.kind: registry.names() for registry in kinds}

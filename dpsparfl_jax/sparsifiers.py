@@ -25,6 +25,17 @@ class Sparsifier(Protocol):
 
     Registered as a class without arguments; one object serves all runs, so it keeps no
     state. The number of kept coordinates at keep rate s should be about s times D.
+
+    Examples:
+        >>> from dpsparfl_jax.sparsifiers import make_sparsifier
+        >>> from dpsparfl_jax.types import ModelSize
+        >>> model = ModelSize(parameters=7850, units=10)
+        >>> make_sparsifier("bernoulli").mask_bits(model)
+        7850
+        >>> make_sparsifier("structured").mask_bits(model)
+        10
+        >>> float(make_sparsifier("bernoulli").clip_factor(0.25))
+        0.5
     """
 
     def mask_bits(self, model: ModelSize) -> int:

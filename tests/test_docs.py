@@ -1,44 +1,73 @@
-"""Do the documents say what is true: commands, examples, and that CI runs them?"""
+"""Do the documents say what is true: commands, examples, links, maps and docstrings?"""
 
 import dataclasses
+import doctest
+import importlib
+import importlib.util
 import re
+import subprocess
+import sys
+import warnings
 
 import jax
 import pytest
 
-from dpsparfl_jax import config
+import dpsparfl_jax as fl
+from dpsparfl_jax import config, registry
 from dpsparfl_jax.runner import programs
 from tests.commands import ROOT, assert_refused, run_program
 
-README = (ROOT / "README.md").read_text()
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+LINKED = [
+    *PAGES,
+    *(ROOT / f"{name}.md" for name in ("BUILD_NOTES", "CONTRIBUTING", "RESULTS")),
+]
+# Pages whose examples use a module that may not be there; pages that show a warning.
+NEEDS = {
+    "docs/howto/metric.md": "dpsparfl_jax.records.columns",
+    "docs/howto/layer_rule.md": "dpsparfl_jax.training.layer_rules",
+}
+WARNS: set[str] = set()
+LONG = ("README.md", "docs/tutorial.md")  # train for more than a few seconds
+# Named by the documents, whether or not the tree has them yet.
+COMING = {
+    "records/columns.py",
+    "training/layer_rules.py",
+    "benchmarks.same_results",
+}
 
 
-def blocks(language):
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+def name_of(path):
+    return path.relative_to(ROOT).as_posix()
+
+
+def blocks(path, language):
+    text = path.read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.DOTALL | re.M)
+
+
+# ------------------------------------------------------------------- commands
 
 
 def test_ci_runs_the_test_command_of_the_readme():
-    commands = [block.strip() for block in blocks("sh")]
+    commands = [block.strip() for block in blocks(README, "sh")]
     (test_command,) = [command for command in commands if "pytest" in command]
     assert test_command in (ROOT / ".ci" / "run").read_text().splitlines()
 
 
 def test_the_main_command_names_an_existing_program():
-    (main_command,) = [b for b in blocks("sh") if "pytest" not in b]
+    (main_command,) = [b for b in blocks(README, "sh") if "pytest" not in b]
     module = main_command.split()[-1]
     assert (ROOT / (module.replace(".", "/") + ".py")).is_file()
 
 
-@pytest.mark.parametrize("code", blocks("python"))
-def test_readme_examples_run(code, monkeypatch, tmp_path):
-    monkeypatch.setenv("HOME", str(tmp_path))  # keeps no epsilon curves
-    monkeypatch.setattr(programs, "chosen_devices", lambda count: (jax.devices()[0],))
-    from dpsparfl_jax.scheduling import base
-    from dpsparfl_jax.training import models
-
-    for room in (models, base):
-        monkeypatch.setattr(room, "_REGISTRY", dict(room._REGISTRY))
-    exec(compile(code, "README.md", "exec"), {})
+@pytest.mark.parametrize("path", LINKED, ids=name_of)
+def test_commands_name_existing_programs(path):
+    text = path.read_text(encoding="utf-8")
+    for module in re.findall(r"python -m ((?:experiments|benchmarks)\.\w+)", text):
+        there = (ROOT / (module.replace(".", "/") + ".py")).is_file()
+        assert there or module in COMING, module
 
 
 @pytest.mark.parametrize("program", ["run", "sweep"])
@@ -61,3 +90,214 @@ def test_help_lists_every_setting_with_unit_default_bounds_and_source(program):
 def test_benchmark_refuses_what_it_cannot_do():
     done = run_program("benchmarks.engine", "--json=/nowhere/results.json")
     assert_refused(done, "make its folder first")
+
+
+# ------------------------------------------------------------------- examples
+
+
+def all_registries():
+    """Every registry, with its built-in entries loaded."""
+    rooms = [registry]
+    for module in NEEDS.values():
+        if importlib.util.find_spec(module):
+            rooms.append(importlib.import_module(module))
+    found = {
+        id(value): value
+        for room in rooms
+        for value in vars(room).values()
+        if isinstance(value, registry.Registry)
+    }
+    for one in found.values():
+        for entry in one:
+            one.get(entry)  # else the page's own loading would be undone with the page
+    return found.values()
+
+
+@pytest.fixture
+def own_registries(monkeypatch):
+    """What a page registers or declares is forgotten after it."""
+    from experiments.paper import catalogue, figure_curves, sweeps
+
+    for one in all_registries():
+        monkeypatch.setattr(one, "_entries", dict(one._entries))
+    declared = catalogue.FIGURES, sweeps.SWEEPS, figure_curves.DRAWS
+    before = [dict(table) for table in declared]
+    yield
+    for table, content in zip(declared, before, strict=True):
+        table.clear()
+        table.update(content)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=[pytest.mark.slow] if name_of(path) in LONG else [])
+        for path in PAGES
+        if blocks(path, "python")
+    ],
+    ids=name_of,
+)
+def test_examples_of_a_page_run_in_order(
+    path, own_registries, monkeypatch, tmp_path, capsys
+):
+    name = name_of(path)
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name])
+    monkeypatch.setenv("HOME", str(tmp_path))  # keeps no epsilon curves
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(programs, "chosen_devices", lambda count: (jax.devices()[0],))
+    namespace = {"__name__": "page"}
+    # As users have it: the tests' strict promotion is not theirs.
+    with (
+        warnings.catch_warnings(),
+        jax.numpy_dtype_promotion("standard"),
+        jax.numpy_rank_promotion("allow"),
+    ):
+        if name in WARNS:
+            warnings.simplefilter("ignore", UserWarning)
+        for number, code in enumerate(blocks(path, "python"), start=1):
+            exec(compile(code, f"{name}, block {number}", "exec"), namespace)
+    if path == README:
+        assert_printed(capsys.readouterr().out)
+
+
+def assert_printed(said):
+    """The README shows what its example prints; accuracies may round differently."""
+    (shown,) = re.findall(r"and prints\n\n```\n(.*?)```", README.read_text(), re.DOTALL)
+    assert len(said.split()) == len(shown.split())
+    for ours, theirs in zip(said.split(), shown.split(), strict=True):
+        if re.fullmatch(r"[\d.]+", theirs):
+            assert float(ours) == pytest.approx(float(theirs), abs=0.05)
+        else:
+            assert ours == theirs
+
+
+# What users call or extend. Examples that need minutes are marked +SKIP in place.
+PUBLIC = [
+    *("api.plan", "api.simulate", "api.simulate_grid", "api.iterate"),
+    *("config.RunConfig", "registry.Registry", "registry.registered_names"),
+    *("planning.schedule.Schedule", "scheduling.base.Policy"),
+    *("scheduling.base.Observation", "scheduling.problem.RoundProblem"),
+    *("scheduling.problem.Allocation", "privacy.accountants.Accountant"),
+    *("data.partition.Dealer", "sparsifiers.Sparsifier"),
+    *("records.folder.find_runs", "records.folder.RecordedRun"),
+    "runner.checkpoint.load_params",
+]
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_docstring_examples_run(name, own_registries, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(programs, "chosen_devices", lambda count: (jax.devices()[0],))
+    room, _, last = name.rpartition(".")
+    thing = getattr(importlib.import_module(f"dpsparfl_jax.{room}"), last)
+    finder = doctest.DocTestFinder(exclude_empty=True, recurse=True)
+    tests = [t for t in finder.find(thing, last, globs={}) if t.examples]
+    assert tests, f"{name} has no example"
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS, verbose=False)
+    for test in tests:
+        said = []
+        assert runner.run(test, out=said.append).failed == 0, "".join(said)
+
+
+def test_every_public_name_has_a_docstring():
+    for name in fl.__all__:
+        if name in ("register_column", "register_layer_rule"):
+            continue  # have their own tests
+        assert (getattr(fl, name).__doc__ or "").strip(), name
+
+
+# ---------------------------------------------------------------------- links
+
+
+def anchor_of(heading):
+    words = re.sub(r"[`*_]", "", heading).strip().lower()
+    return re.sub(r"[\s]+", "-", re.sub(r"[^\w\s-]", "", words))
+
+
+def anchors(path):
+    text = re.sub(r"^```.*?^```", "", path.read_text("utf-8"), flags=re.DOTALL | re.M)
+    headings = re.findall(r"^#+ +(.*?) *$", text, flags=re.M)
+    return {anchor_of(heading) for heading in headings}
+
+
+@pytest.mark.parametrize("path", LINKED, ids=name_of)
+def test_links_point_to_what_is_there(path):
+    text = re.sub(r"^```.*?^```", "", path.read_text("utf-8"), flags=re.DOTALL | re.M)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        there = (path.parent / file).resolve() if file else path
+        assert there.exists(), target
+        if anchor:
+            assert anchor in anchors(there), target
+
+
+def test_no_page_of_the_site_links_out_of_it():
+    docs = ROOT / "docs"
+    for path in docs.rglob("*.md"):
+        for target in re.findall(r"\]\(([^)\s#]+)", path.read_text("utf-8")):
+            if not re.match(r"[a-z]+:", target):
+                assert (path.parent / target).resolve().is_relative_to(docs), target
+
+
+@pytest.mark.parametrize("path", LINKED, ids=name_of)
+def test_tests_that_are_named_exist(path):
+    known = "\n".join(p.read_text("utf-8") for p in (ROOT / "tests").rglob("*.py"))
+    files = {p.stem for p in (ROOT / "tests").rglob("test_*.py")}
+    for name in set(re.findall(r"\btest_\w+", path.read_text("utf-8"))):
+        is_function = re.search(rf"^def {name}\(", known, flags=re.M)
+        is_word = name in (
+            "test_examples",
+            "test_accuracy",
+            "test_images",
+            "test_labels",
+        )
+        assert name in files or is_function or is_word, name
+
+
+# ------------------------------------------------------------------------ map
+
+
+def mapped_files():
+    """Files that the map in docs/design.md names, as paths in the package."""
+    text = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"<!-- map -->(.*?)<!-- end of map -->", text, re.DOTALL)
+    return re.findall(r"^\| `([\w/]+\.py)` \|", table, flags=re.M)
+
+
+def test_the_map_names_every_file_once():
+    named = mapped_files()
+    assert len(named) == len(set(named))
+    package = ROOT / "dpsparfl_jax"
+    tree = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if path.name != "__init__.py"
+    }
+    assert set(named) - COMING == tree - COMING
+
+
+# ----------------------------------------------------------------------- site
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path):
+    pytest.importorskip("mkdocs")
+    pytest.importorskip("mkdocstrings")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", f"--site-dir={tmp_path}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "index.html").is_file()
+
+
+def test_every_page_is_in_the_navigation():
+    listed = re.findall(r"([\w/]+\.md)\s*$", (ROOT / "mkdocs.yml").read_text(), re.M)
+    there = {p.relative_to(ROOT / "docs").as_posix() for p in PAGES if p != README}
+    assert sorted(listed) == sorted(there)

@@ -40,13 +40,54 @@ class _Part(enum.IntEnum):
 
 
 class Dealer(Protocol):
-    """A way to share images among clients; registered as a class without arguments."""
+    """A way to share images among clients; registered as a class without arguments.
+
+    Examples:
+        Everybody gets consecutive images:
+
+        >>> import numpy as np
+        >>> import dpsparfl_jax as fl
+        >>> from dpsparfl_jax.data.partition import Partition, deal
+        >>> @fl.register_partition("in_order")
+        ... class InOrder:
+        ...     def sizes(self, settings):
+        ...         return np.full(settings.num_clients, settings.train_examples)
+        ...     def deal(self, settings, sets, seed):
+        ...         def split(each):
+        ...             numbers = np.arange(settings.num_clients * each)
+        ...             return tuple(np.split(numbers, settings.num_clients))
+        ...         return Partition(
+        ...             split(settings.train_examples), split(settings.test_examples)
+        ...         )
+        >>> data = fl.DataConfig(
+        ...     partition="in_order", num_clients=2, train_examples=3, test_examples=1
+        ... )
+        >>> deal(data, None, seed=0).train
+        (array([0, 1, 2]), array([3, 4, 5]))
+    """
 
     def sizes(self, settings: DataConfig) -> Indices:
-        """Training images of each client [U], known without the data."""
+        """Training images of each client, known without the data.
+
+        Args:
+            settings: the section `data` of the run.
+
+        Returns:
+            Whole numbers [U]; planning and accounting go by them.
+        """
 
     def deal(self, settings: DataConfig, sets: LabelledSets, seed: int) -> Partition:
-        """Image numbers of each client; no image has two owners."""
+        """Says who owns which image.
+
+        Args:
+            settings: the section `data` of the run.
+            sets: training and test images with labels.
+            seed: of the run; randomness comes from a stream of it (`rng.host_stream`).
+
+        Returns:
+            Image numbers of each client, training lists of the lengths that `sizes`
+            gives; no image has two owners.
+        """
 
 
 def make_dealer(name: str) -> Dealer:

@@ -44,7 +44,21 @@ class Schedule(RoundPlan):
     """All rounds of a run: the columns of `RoundPlan` with a leading axis [T].
 
     Slots are channels: a client's channel is its column. What follows is known of the
-    run as a whole.
+    run as a whole. Nothing here depends on training: a schedule can be looked at,
+    saved (`save`, `load`) and compared before the first gradient.
+
+    Shapes: T rounds, N channels, U clients.
+
+    Examples:
+        >>> import dpsparfl_jax as fl
+        >>> settings = fl.RunConfig(length=fl.LengthConfig(rounds=4))
+        >>> schedule = fl.plan(settings)
+        >>> schedule.client.shape, schedule.epsilon_spent.shape
+        ((4, 5), (4, 20))
+        >>> int(schedule.participations.sum()) == int(schedule.sends.sum())
+        True
+        >>> bool((schedule.epsilon_spent[-1] <= schedule.budget).all())
+        True
     """
 
     last_delay_queue: Array  # scalar: after the last round

@@ -10,7 +10,22 @@ from dpsparfl_jax.registry import ACCOUNTANTS
 
 
 class Accountant(Protocol):
-    """Turns a mechanism into epsilon; every value is an upper bound."""
+    """Turns a mechanism into epsilon; every value is an upper bound.
+
+    Registered as a class without arguments. The guarantee is for one record of one
+    client against a null record. An accountant may use what `Mechanism` says and
+    nothing else: all of that is public.
+
+    Examples:
+        >>> import numpy as np
+        >>> from dpsparfl_jax.privacy.accountants import make_accountant
+        >>> from dpsparfl_jax.privacy.mechanism import Mechanism, Release
+        >>> release = Release(sampling_rate=0.01, noise_multiplier=0.6, count=60)
+        >>> mechanism = Mechanism(release, delta=1e-3)
+        >>> counts = np.array([1, 10])
+        >>> make_accountant("rdp").epsilon(mechanism, counts).round(2)
+        array([2.55, 4.78])
+    """
 
     @property
     def name(self) -> str:
@@ -18,12 +33,25 @@ class Accountant(Protocol):
 
     @property
     def version(self) -> str:
-        """Changes whenever the same input may give another number."""
+        """Changes whenever the same input may give another number.
+
+        Epsilon curves that are kept on disk are named by it.
+        """
 
     def epsilon(
         self, mechanism: Mechanism, participations: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """Epsilon at the mechanism's delta after each number of participations."""
+        """Epsilon after each number of participations.
+
+        Args:
+            mechanism: what a client releases, and the delta it is judged at. Batches
+                that are cut off are paid for by using `mechanism.delta_left`, and
+                `mechanism.setup`, if there is one, is composed with everything.
+            participations: numbers of participations [K], 0 among them.
+
+        Returns:
+            Epsilon [K]; infinite where there is no finite bound.
+        """
 
 
 def make_accountant(name: str) -> Accountant:

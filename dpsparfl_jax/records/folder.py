@@ -152,7 +152,22 @@ def read_manifest(path: pathlib.Path) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class RecordedRun:
-    """A run as its folder tells it; frames are empty where nothing is there yet."""
+    """A run as its folder tells it; frames are empty where nothing is there yet.
+
+    Attributes:
+        name: what tells it apart from the runs it was found with.
+        path: its folder.
+        manifest: settings, versions, device, warnings: what `manifest.json` has.
+        rounds: one row a round.
+        clients: one row a client; empty until the run is complete.
+        facts: how many rounds it had and why it ended; empty until it is complete.
+
+    Examples:
+        >>> import dpsparfl_jax as fl
+        >>> for run in fl.find_runs(["runs"]):  # doctest: +SKIP
+        ...     if run.done:
+        ...         print(run.name, run.settings.seed, run.rounds["accuracy"].iloc[-1])
+    """
 
     name: str
     path: pathlib.Path
@@ -224,7 +239,32 @@ def _read_facts(path: pathlib.Path) -> dict[str, Any]:
 
 
 def find_runs(paths: Iterable[str | os.PathLike[str]]) -> list[RecordedRun]:
-    """All runs in these folders and below; names are what tells them apart."""
+    """Finds all recorded runs in these folders and below.
+
+    Args:
+        paths: folders of runs, or folders that have such folders in them.
+
+    Returns:
+        The runs, finished or not, in order of their paths; a run's name is that of its
+        folder, or its path below the common folder where two names are the same.
+
+    Raises:
+        InputError: if a folder holds no run, or a run in it is damaged.
+
+    Examples:
+        >>> import dpsparfl_jax as fl
+        >>> settings = fl.RunConfig(
+        ...     data=fl.DataConfig(num_clients=4, train_examples=100, test_examples=10),
+        ...     model=fl.ModelConfig(name="logistic"),
+        ...     training=fl.TrainingConfig(local_steps=2),
+        ...     wireless=fl.WirelessConfig(num_channels=2, cycles_per_sample=1e6),
+        ...     schedule=fl.ScheduleConfig(delay_target_s=1.0),
+        ...     length=fl.LengthConfig(rounds=2),
+        ... )
+        >>> result = fl.simulate(settings, out="runs/first")
+        >>> [(run.name, run.done, len(run.rounds)) for run in fl.find_runs(["runs"])]
+        [('first', True, 2)]
+    """
     folders: list[pathlib.Path] = []
     for path in map(pathlib.Path, paths):
         below = sorted(file.parent for file in path.rglob(MANIFEST))

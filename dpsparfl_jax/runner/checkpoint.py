@@ -188,6 +188,12 @@ def load_params(folder: str | pathlib.Path) -> Params:
 
     Raises:
         InputError: if there is no checkpoint, or none that is whole.
+
+    Examples:
+        >>> import dpsparfl_jax as fl
+        >>> params = fl.load_params("runs/first")  # doctest: +SKIP
+        >>> params["Dense_0"]["kernel"].shape  # doctest: +SKIP
+        (784, 10)
     """
     path = pathlib.Path(folder)
     if not (path / FOLDER).is_dir():

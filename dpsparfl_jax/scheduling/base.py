@@ -12,24 +12,96 @@ from dpsparfl_jax.scheduling.problem import Allocation, RoundProblem
 
 
 class Observation(NamedTuple):
-    """What a policy sees of a round: the live clients, row by row."""
+    """What a policy sees of a round: the live clients, row by row.
 
-    round_index: int
+    Row k of every array is the live client number `client[k]`; clients that cannot
+    afford another participation are not there. Nothing in it depends on a record, a
+    gradient or a loss.
+
+    Shapes: L live clients, N channels.
+
+    Examples:
+        >>> import dpsparfl_jax as fl
+        >>> from dpsparfl_jax.scheduling.problem import empty_allocation
+        >>> @fl.register_policy("look")
+        ... class Look:
+        ...     def __init__(self, settings):
+        ...         pass
+        ...     def init(self, num_clients, num_channels):
+        ...         return None
+        ...     def plan(self, state, seen, random):
+        ...         print(seen.client[:3], seen.size[:3], seen.problem.num_channels)
+        ...         return empty_allocation(), state
+        >>> settings = fl.RunConfig(
+        ...     schedule=fl.ScheduleConfig(policy="look"),
+        ...     length=fl.LengthConfig(rounds=1),
+        ... )
+        >>> schedule = fl.plan(settings)
+        [0 1 2] [1000 1000 1000] 5
+    """
+
+    round_index: int  # from 0
     client: NDArray[np.intp]  # [L] their numbers
     size: NDArray[np.int_]  # [L] their records
     problem: RoundProblem  # [L, N]; rewards are lambda / K, K can send
 
 
 class Policy(Protocol):
-    """Chooses who sends. It must not keep state of its own: `plan` returns the next."""
+    """Chooses who sends in each round.
+
+    A policy is registered as a class that is given the `ScheduleConfig` of the run. It
+    keeps no state of its own between rounds: `plan` returns the next state and leaves
+    the one it was given as it is. The same state, observation and random generator must
+    give the same allocation.
+
+    Examples:
+        One client after the other, alone, on its quickest channel:
+
+        >>> import numpy as np
+        >>> import dpsparfl_jax as fl
+        >>> from dpsparfl_jax.scheduling.baselines import FullRate
+        >>> @fl.register_policy("one_by_one")
+        ... class OneByOne:
+        ...     def __init__(self, settings):
+        ...         pass
+        ...     def init(self, num_clients, num_channels):
+        ...         return 0  # whose turn it is
+        ...     def plan(self, turn, seen, random):
+        ...         rows = np.array([turn % len(seen.client)])
+        ...         return FullRate(seen.problem).quickest(rows), turn + 1
+        >>> settings = fl.RunConfig(
+        ...     schedule=fl.ScheduleConfig(policy="one_by_one"),
+        ...     length=fl.LengthConfig(rounds=3),
+        ... )
+        >>> fl.plan(settings).client.max(axis=1)
+        array([0, 1, 2])
+    """
 
     def init(self, num_clients: int, num_channels: int) -> Any:
-        """The state before the first round."""
+        """The state before the first round.
+
+        Args:
+            num_clients: all clients U, also those who can never take part.
+            num_channels: uplink channels N.
+
+        Returns:
+            Any value; the first call of `plan` gets it.
+        """
 
     def plan(
         self, state: Any, observation: Observation, random: np.random.Generator
     ) -> tuple[Allocation, Any]:
-        """The round's allocation (clients are rows of `seen`) and the next state."""
+        """Decides one round.
+
+        Args:
+            state: what `init` or the last call returned; not to be changed in place.
+            seen: the live clients and the round's problem, [L] and [L, N].
+            random: a generator of this seed and round, the only randomness allowed.
+
+        Returns:
+            The allocation, whose `client` are rows of `seen` (not client numbers), each
+            client and channel at most once; and the next state.
+        """
 
 
 PolicyFactory = Callable[[ScheduleConfig], Policy]

@@ -19,7 +19,29 @@ Array = NDArray[np.float64]
 
 
 class RoundProblem(NamedTuple):
-    """Everything that one round's decision depends on."""
+    """Everything that one round's decision depends on.
+
+    Shapes: U clients (of a policy's observation: the live ones), N channels; float64.
+    `check_problem` refuses numbers that have no meaning.
+
+    Examples:
+        Two clients with the same queues and one channel; the second hears better:
+
+        >>> import numpy as np
+        >>> from dpsparfl_jax.scheduling.joint import solve_joint
+        >>> from dpsparfl_jax.scheduling.problem import RoundProblem
+        >>> problem = RoundProblem(
+        ...     weight=np.zeros(2), reward=np.full(2, 50.0), curvature=np.zeros(2),
+        ...     delay_price=0.3, base_delay_s=np.full(2, 10.0),
+        ...     snr_per_w=np.array([[1e4], [1e6]]), energy_j=np.full(2, 24.0),
+        ...     max_power_w=1.0, bandwidth_hz=15e3,
+        ...     bits_fixed=1e6, bits_per_rate=32e6,
+        ...     keep_min=0.1, keep_max=np.ones(2),
+        ... )
+        >>> best = solve_joint(problem)
+        >>> best.client, best.keep_rate
+        (array([1]), array([1.]))
+    """
 
     weight: Array  # [U] w: cost of selecting a client (its fairness queue)
     reward: Array  # [U] r: lambda p_i, what keeping everything is worth
@@ -53,7 +75,24 @@ PER_CLIENT = (  # the fields with a row a client
 
 
 class Allocation(NamedTuple):
-    """A decision: K clients on K channels. All arrays are [K], in order of channels."""
+    """A decision: K clients on K channels. All arrays are [K], in order of channels.
+
+    `client` are rows of the problem that was solved. The delay of the round is the
+    largest of `delay_s`. A policy that has no value or bound to tell gives 0 and -inf.
+
+    Examples:
+        >>> import numpy as np
+        >>> from dpsparfl_jax.scheduling.problem import Allocation, empty_allocation
+        >>> chosen = Allocation(
+        ...     client=np.array([3]), channel=np.array([0]), keep_rate=np.array([0.5]),
+        ...     power_w=np.array([0.2]), delay_s=np.array([80.0]),
+        ...     value=0.0, lower_bound=-np.inf, nodes=0,
+        ... )
+        >>> chosen.delay_s.max()
+        np.float64(80.0)
+        >>> empty_allocation().client.size
+        0
+    """
 
     client: NDArray[np.intp]
     channel: NDArray[np.intp]
