@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from dpsparfl_jax import records
+from dpsparfl_jax.storage import write_whole
 
 from . import claim_data, claim_tests, verdicts
 from .claim_data import Tables
@@ -53,7 +53,7 @@ def judge(claim: Claim, tables: Tables) -> Verdict:
 
 def write(folder: pathlib.Path, found: list[Verdict]) -> None:
     """Writes claims.json into the folder."""
-    records.write_whole(folder / "claims.json", as_json(found))
+    write_whole(folder / "claims.json", as_json(found))
 
 
 def _of_clipping(sweep: str, images: str) -> Claim:
