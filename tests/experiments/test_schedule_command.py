@@ -70,7 +70,7 @@ def test_nobody_can_send(tmp_path):
     ("flag", "message"),
     [
         ("--preset=nothing", "unknown preset 'nothing': choose one of quickstart"),
-        ("--schedule.solver=magic", "--schedule.solver must be one of joint"),
+        ("--schedule.solver=magic", "unknown solver 'magic': choose one of joint"),
         ("--schedule.keep_min=0", "--schedule.keep_min must be above 0"),
         ("--wireless.num_channels=0", "--wireless.num_channels must be at least 1"),
         ("--plot=/nowhere/s.png", "make its folder first"),
