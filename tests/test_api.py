@@ -47,7 +47,9 @@ def outlined(settings):
     return [Run(f"{n}", each).outlined() for n, each in enumerate(settings)]
 
 
-@pytest.mark.parametrize("accountant", ["rdp", "pld"])
+@pytest.mark.parametrize(
+    "accountant", ["rdp", pytest.param("pld", marks=pytest.mark.slow)]
+)
 def test_all_policies_on_all_partitions(accountant):
     runs = [
         toy.settings(

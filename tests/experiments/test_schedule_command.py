@@ -77,7 +77,11 @@ def test_nobody_can_send(tmp_path):
         ("--out=/dev/null", "--out=/dev/null cannot be used as a folder"),
         ("--model.name=vit", "unknown model 'vit'"),
         ("--schedule.policy=best", "unknown policy 'best'"),
-        ("--privacy.noise_multiplier=0.2", "no client can take part even once"),
+        pytest.param(
+            "--privacy.noise_multiplier=0.2",
+            "no client can take part even once",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_bad_input_gets_one_sentence_and_exit_code_2(tmp_path, flag, message):
