@@ -11,3 +11,10 @@ import jax
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+
+def pytest_configure(config):
+    """Compiled programs are shared by workers, and kept in pytest's own cache."""
+    folder = config.cache.mkdir("programs")
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)

@@ -47,7 +47,9 @@ def outlined(settings):
     return [Run(f"{n}", each).outlined() for n, each in enumerate(settings)]
 
 
-@pytest.mark.parametrize("accountant", ["rdp", "pld"])
+@pytest.mark.parametrize(
+    "accountant", ["rdp", pytest.param("pld", marks=pytest.mark.slow)]
+)
 def test_all_policies_on_all_partitions(accountant):
     runs = [
         toy.settings(
@@ -69,7 +71,11 @@ def test_all_policies_on_all_partitions(accountant):
 
 
 @pytest.mark.parametrize(
-    ("model", "shape"), [("mnist_cnn", (28, 28, 1)), ("cifar_cnn", (32, 32, 3))]
+    ("model", "shape"),
+    [
+        ("mnist_cnn", (28, 28, 1)),
+        pytest.param("cifar_cnn", (32, 32, 3), marks=pytest.mark.slow),
+    ],
 )
 def test_both_networks_of_the_paper(tmp_path, model, shape):
     toy.write(tmp_path / "toy.npz", shape, train=400, test=130)

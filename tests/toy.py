@@ -21,6 +21,12 @@ def folder() -> str:
     return str(path)
 
 
+@functools.cache
+def curves() -> str:
+    """A folder for the epsilon curves of toy runs, which many share."""
+    return tempfile.mkdtemp(prefix="toy_curves_")
+
+
 def write(path, shape, train=1200, test=400):
     rng = np.random.default_rng(0)
     patterns = rng.integers(0, 256, (10, *shape))
@@ -60,7 +66,7 @@ def settings(seed=0, **changes) -> config.RunConfig:
         schedule=config.ScheduleConfig(delay_target_s=0.2, energy_budget_j=1.0),
         length=config.LengthConfig(rounds=6),
         perf=config.PerfConfig(
-            cache_dir="", devices=1, padded_sizes=2, tensorboard=False
+            cache_dir=curves(), devices=1, padded_sizes=2, tensorboard=False
         ),
         seed=seed,
     )

@@ -62,7 +62,7 @@ def first_params(world: World, run: int = 0) -> Any:
 
 
 def make_spec(world: World, **changes) -> local.LocalSpec:
-    settings = {"steps": 3, "padded_sizes": (4, 8, 12), **changes}
+    settings = {"steps": 3, "padded_sizes": (6, 12), **changes}
     return local.make_spec(world.net, first_params(world), SHAPE, **settings)
 
 

@@ -70,6 +70,7 @@ def accuracy(name, sets, learning_rate, epochs=3, batch=50):
     return float(np.mean(np.asarray(guess) == sets.test.labels))
 
 
+@pytest.mark.slow
 def test_a_small_network_beats_a_linear_model():
     sets = glyphs.glyphs(0, 4000, 1000)
     linear = accuracy("logistic", sets, 1e-3)

@@ -17,8 +17,19 @@ def budget(folder, *flags, how=call_program):
     return how("experiments.budget", *files, *cache, *EXAMPLE.split(), *flags)
 
 
+def test_the_program_starts_and_answers(tmp_path):
+    done = budget(tmp_path, "--epsilon=2", "--limit=20", how=run_program)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert ["2", "0", "2"] in [line.split() for line in done.stdout.splitlines()]
+    numbers = json.loads((tmp_path / "b.json").read_text())
+    assert (numbers["rdp"], numbers["pld"]) == ({"2": 0}, {"2": 2})
+    assert (tmp_path / "b.png").read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.slow
 def test_the_table_the_numbers_and_the_figure(tmp_path):
-    done = budget(tmp_path, "--participations=50", how=run_program)
+    done = budget(tmp_path, "--participations=50")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     rows = [line.split() for line in done.stdout.splitlines()]

@@ -50,9 +50,9 @@ def test_sweeps_are_runs_with_names_of_their_own(name, scale):
     assert len({run.name for run in runs}) == len(runs)
     longest = sweeps.SCALES[scale].rounds
     for run in runs:
-        assert run.planned.run.rounds == (0 if run.planned.privacy.noise else 50)
+        assert run.planned.length.rounds == (0 if run.planned.privacy.noise else 50)
         if run.trained is not None:
-            assert 0 < run.trained.run.rounds <= longest
+            assert 0 < run.trained.length.rounds <= longest
             assert run.trained.data.dir == "there"
             assert run.trained.seed == run.seed
     if not sweeps.SWEEPS[name].trained:
@@ -69,7 +69,7 @@ def drawn(tmp_path_factory):
         patch.setitem(
             sweeps.SWEEPS, "noniid", sweeps.Sweep("toy", sweeps._POLICIES[::3])
         )
-        few = sweeps.Scale((0, 1), (0, 1, 2), 3, {"run.eval_every": "2"}, 1, None)
+        few = sweeps.Scale((0, 1), (0, 1, 2), 3, {"length.eval_every": "2"}, 1, None)
         patch.setitem(sweeps.SCALES, "few", few)
         figures = catalogue.get_figures("noniid")
 
@@ -157,7 +157,7 @@ def test_the_bound_is_measured_once_and_drawn(drawn, monkeypatch):
     ours = sweeps.Sweep("toy", sweeps._POLICIES[:1], trained=False)
     monkeypatch.setitem(sweeps.SWEEPS, "bound", ours)
     figures = catalogue.get_figures("bound")
-    make = {"scale": "few", "changes": {"run.rounds": "3"}}
+    make = {"scale": "few", "changes": {"length.rounds": "3"}}
     assert figure_runs.make_tables(figures, drawn, train=True, **make) == 0
     table = pd.read_csv(drawn / "bound.csv")
     assert set(table["seed"]) == {0, 1}
@@ -169,7 +169,10 @@ def test_the_bound_is_measured_once_and_drawn(drawn, monkeypatch):
     assert figure_pictures.draw(figures["bound"], table).axes[0].get_yscale() == "log"
     monkeypatch.setattr(figure_runs.bound, "measure", None)  # not measured again
     assert figure_runs.make_tables(figures, drawn, train=True, **make) == 0
-    other = {"scale": "few", "changes": {"run.rounds": "3", "training.clip_norm": "3"}}
+    other = {
+        "scale": "few",
+        "changes": {"length.rounds": "3", "training.clip_norm": "3"},
+    }
     with pytest.raises(InputError, match="delete it to measure again"):
         figure_runs.make_tables(figures, drawn, train=True, **other)
 

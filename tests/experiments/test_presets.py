@@ -86,16 +86,17 @@ def test_settings_of_a_section_change_together():
 
 
 def test_names_are_fit_for_folders_and_tell_points_apart():
-    points = grid.expand(RunConfig(), grid.parse("data.name=a/b,c d;model.name=x"))
-    assert [p.name for p in points] == [
-        "data.name=a%2Fb,model.name=x",
-        "data.name=c%20d,model.name=x",
+    axes = grid.parse("data.name=a/b,c d;model.name=logistic")
+    points = grid.expand(RunConfig(), axes)
+    assert list(points.settings) == [
+        "data.name=a%2Fb,model.name=logistic",
+        "data.name=c%20d,model.name=logistic",
     ]
 
 
 def test_long_names_are_cut_and_still_differ():
-    text = "data.partition_file=" + ",".join(f"{'x' * 300}{i}" for i in range(3))
-    names = {p.name for p in grid.expand(RunConfig(), grid.parse(text))}
+    text = "data.tfds_dir=" + ",".join(f"{'x' * 300}{i}" for i in range(3))
+    names = set(grid.expand(RunConfig(), grid.parse(text)).settings)
     assert len(names) == 3
     assert max(map(len, names)) < 200
 

@@ -74,7 +74,7 @@ def test_flags_from_a_file(tmp_path, cache):
         ("--data.dir=/nowhere", "/nowhere"),
         ("--data.dir=BROKEN", "is not readable as an npz of train_images"),
         ("--data.train_examples=5000", "30000"),
-        ("--data.partition=striped", "--data.partition must be one of iid"),
+        ("--data.partition=striped", "unknown partition 'striped': choose one of iid"),
         ("--nonsection.field=1", "Unknown command line flag"),
         ("--privacy.delta=0", "--privacy.delta must be above 0 and below 1"),
         ("--privacy.epsilons=2,5", "2 epsilons are given for 6 clients"),

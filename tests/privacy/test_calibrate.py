@@ -107,7 +107,9 @@ def test_budgets_are_drawn_from_the_range():
     assert len(set(ledger.budget)) == 4
 
 
-@pytest.mark.parametrize("accountant", list(ACCOUNTANTS))
+@pytest.mark.parametrize(
+    "accountant", ["rdp", pytest.param("pld", marks=pytest.mark.slow)]
+)
 def test_a_setting_that_affords_nobody_is_refused_with_advice_that_works(accountant):
     hopeless = {"accountant": accountant, "epsilons": "5,5,4,5", "batch": 64.0}
     with pytest.raises(InputError, match="no client can take part") as refusal:

@@ -86,7 +86,7 @@ def output(t, seed, eval_every, num_rounds):
         accuracy=accuracy if told else None,
         loss=2.3 - 2 * accuracy if told else None,
         right=None,
-        params=None,
+        state=None,
         host_s=0.1,
         device_s=0.2,
     )

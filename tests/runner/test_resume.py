@@ -16,7 +16,15 @@ from tests import toy
 from tests.runner.runs import RUNS, Log, run, settings, unfinished
 
 
-@pytest.mark.parametrize("stop_after", [1, 2, 3, 5])
+@pytest.mark.parametrize(
+    "stop_after",
+    [
+        pytest.param(1, marks=pytest.mark.slow),
+        pytest.param(2, marks=pytest.mark.slow),
+        3,
+        pytest.param(5, marks=pytest.mark.slow),
+    ],
+)
 def test_a_stopped_batch_goes_on_to_the_same_bits(whole, tmp_path, stop_after):
     outcome, _ = run(tmp_path, *RUNS, log=Log(stop_after))
     assert outcome.stopped

@@ -40,9 +40,11 @@ def tiny(seed):
     return problem._replace(snr_per_w=snr, **changes)
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize(
+    "block", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 10))]
+)
 def test_equals_brute_force(block):
-    """300 instances; the oracle enumerates matchings and searches over (s, P)."""
+    """30 instances; the oracle enumerates matchings and searches over (s, P)."""
     sizes = set()
     for seed in range(30 * block, 30 * (block + 1)):
         problem = tiny(seed)
@@ -64,9 +66,10 @@ def feasible(problem, found):
     assert found.value == pytest.approx(value, rel=1e-9, abs=1e-9)
 
 
-def test_never_above_the_other_solvers_on_500_rounds():
+@pytest.mark.parametrize("count", [40, pytest.param(500, marks=pytest.mark.slow)])
+def test_never_above_the_other_solvers_on_random_rounds(count):
     gaps = {"descent": [], "paper": [], "strict": []}
-    for seed in range(500):
+    for seed in range(count):
         problem = random_problem(
             seed,
             energy_j=(24.0, 24.0, 2.5)[seed % 3],
@@ -91,7 +94,8 @@ def test_never_above_the_other_solvers_on_500_rounds():
     # The exact optimum is worth it, and descent nearly reaches it.
     assert np.mean(gaps["paper"]) > 0.02
     assert np.mean(gaps["descent"]) < 0.005
-    assert np.mean(gaps["strict"]) < np.mean(gaps["paper"])
+    if count == 500:
+        assert np.mean(gaps["strict"]) < np.mean(gaps["paper"])
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -149,10 +149,11 @@ def best_true_value(seen):
     return best
 
 
-def test_linearised_weights_nearly_reach_the_true_optimum(monkeypatch):
+@pytest.mark.parametrize("count", [12, pytest.param(60, marks=pytest.mark.slow)])
+def test_linearised_weights_nearly_reach_the_true_optimum(monkeypatch, count):
     """Six unequal clients, three channels: half the gap of choosing with 1/K."""
     policy, gaps, without = make("dp_sparfl"), [], []
-    for seed in range(60):
+    for seed in range(count):
         rng = np.random.default_rng(seed)
         seen = observation(seed, users=6, channels=3)
         seen = seen._replace(size=rng.choice([300, 600, 1800, 2100], 6))

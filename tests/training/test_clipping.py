@@ -25,7 +25,9 @@ from tests.training.clipped_sums import (
 SHAPES = {"mnist_cnn": (28, 28, 1), "cifar_cnn": (32, 32, 3)}
 
 
-@pytest.mark.parametrize("model", SHAPES)
+@pytest.mark.parametrize(
+    "model", ["mnist_cnn", pytest.param("cifar_cnn", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("keep_rate", [0.05, 0.3, 1.0])
 @pytest.mark.parametrize("clip", CLIPS)
 def test_ghost_equals_vmap_on_the_paper_networks(model, keep_rate, clip):
@@ -122,8 +124,10 @@ def test_tiny_inputs_times_huge_cotangents_do_not_slip_past_the_bound():
     mask["Dense_0"]["bias"] = jnp.zeros(3)
     images, labels = make_batch(shape, size=3)
     arguments = (params, mask, images, labels % 3, jnp.ones(3, bool), jnp.float32(0.1))
-    fast = clipping.make_clipped_sum(net, params, shape, "ghost")(*arguments)
-    slow = clipping.make_clipped_sum(net, params, shape, "vmap")(*arguments)
+    fast, slow = (
+        jax.jit(clipping.make_clipped_sum(net, params, shape, method))(*arguments)
+        for method in ("ghost", "vmap")
+    )
     np.testing.assert_allclose(fast.norms, slow.norms, rtol=1e-5)
     assert (fast.norms > 0.1).any()
 
@@ -147,9 +151,16 @@ def agree(net, caplog):
     return fell_back
 
 
-def test_ghost_opens_every_plain_dense_and_convolution(caplog):
-    assert not agree(odd_models.Assorted(), caplog)
-    assert not agree(odd_models.Mixing(), caplog)
+@pytest.mark.parametrize(
+    "net",
+    [
+        pytest.param(odd_models.Assorted(), marks=pytest.mark.slow),
+        odd_models.Mixing(),
+    ],
+    ids=lambda net: type(net).__name__,
+)
+def test_ghost_opens_every_plain_dense_and_convolution(net, caplog):
+    assert not agree(net, caplog)
 
 
 @pytest.mark.parametrize("method", clipping.METHODS)
@@ -238,6 +249,7 @@ def planned_bytes_per_example(method, hidden):
     return (planned(24) - planned(8)) / 16
 
 
+@pytest.mark.slow
 def test_memory_per_example_does_not_grow_with_the_dense_layers():
     small, large = (planned_bytes_per_example("ghost", h) for h in (64, 512))
     assert large - small < 20 * 4 * (512 - 64)  # a few activations, no weights

@@ -52,7 +52,13 @@ def baseline(world):
 
 @pytest.mark.parametrize(
     ("execution", "devices"),
-    [("vmap", 1), ("chunked", 1), ("map", 8), ("vmap", 8), ("chunked", 3)],
+    [
+        pytest.param("vmap", 1, marks=pytest.mark.slow),
+        pytest.param("chunked", 1, marks=pytest.mark.slow),
+        ("map", 8),
+        pytest.param("vmap", 8, marks=pytest.mark.slow),
+        ("chunked", 3),
+    ],
 )
 def test_execution_and_devices_change_nothing(world, baseline, execution, devices):
     got = worlds.run_round(world, grid_rows(world), execution, devices)

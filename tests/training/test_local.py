@@ -127,7 +127,14 @@ def test_diagnostics_equal_the_equations():
 
 
 @jax.numpy_dtype_promotion("standard")  # optax's Adam mixes int and float itself
-@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        "sgd",
+        pytest.param("momentum", marks=pytest.mark.slow),
+        pytest.param("adam", marks=pytest.mark.slow),
+    ],
+)
 def test_without_clip_noise_and_mask_it_is_fedavgs_local_training(optimizer):
     """Against a plain loop over an unmodified Flax model and native convolutions."""
     world, client, steps = worlds.make_world(), 3, 3
