@@ -61,7 +61,7 @@ class Registry(Generic[Key]):
             module = getattr(entry, "__module__", None)
             if name in self._entries or self._built_in.get(name, module) != module:
                 shown = getattr(name, "__name__", name)
-                raise InputError(f"there is already a {self.kind} named {shown!r}.")
+                raise InputError(f"there is already {self._a_kind} named {shown!r}.")
             self._entries[name] = entry
             return entry
 
@@ -79,6 +79,10 @@ class Registry(Generic[Key]):
         if name not in self._built_in and name not in self._entries:
             listed = ", ".join(map(str, self.names()))
             raise InputError(f"unknown {self.kind} {name!r}: choose one of {listed}.")
+
+    @property
+    def _a_kind(self) -> str:
+        return f"{'an' if self.kind[0] in 'aeiou' else 'a'} {self.kind}"
 
     def names(self) -> tuple[Key, ...]:
         """All names: the built-in ones first, then registered ones in their order."""

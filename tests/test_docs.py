@@ -14,7 +14,10 @@ import pytest
 
 import dpsparfl_jax as fl
 from dpsparfl_jax import config, registry
+from dpsparfl_jax.records.columns import COLUMNS
+from dpsparfl_jax.registry import Registry
 from dpsparfl_jax.runner import programs
+from dpsparfl_jax.training.layer_rules import LAYER_RULES
 from tests.commands import ROOT, assert_refused, run_program
 
 README = ROOT / "README.md"
@@ -23,19 +26,9 @@ LINKED = [
     *PAGES,
     *(ROOT / f"{name}.md" for name in ("BUILD_NOTES", "CONTRIBUTING", "RESULTS")),
 ]
-# Pages whose examples use a module that may not be there; pages that show a warning.
-NEEDS = {
-    "docs/howto/metric.md": "dpsparfl_jax.records.columns",
-    "docs/howto/layer_rule.md": "dpsparfl_jax.training.layer_rules",
-}
+# Pages that show a warning.
 WARNS: set[str] = set()
 LONG = ("README.md", "docs/tutorial.md")  # train for more than a few seconds
-# Named by the documents, whether or not the tree has them yet.
-COMING = {
-    "records/columns.py",
-    "training/layer_rules.py",
-    "benchmarks.same_results",
-}
 
 
 def name_of(path):
@@ -67,7 +60,7 @@ def test_commands_name_existing_programs(path):
     text = path.read_text(encoding="utf-8")
     for module in re.findall(r"python -m ((?:experiments|benchmarks)\.\w+)", text):
         there = (ROOT / (module.replace(".", "/") + ".py")).is_file()
-        assert there or module in COMING, module
+        assert there, module
 
 
 @pytest.mark.parametrize("program", ["run", "sweep"])
@@ -97,20 +90,11 @@ def test_benchmark_refuses_what_it_cannot_do():
 
 def all_registries():
     """Every registry, with its built-in entries loaded."""
-    rooms = [registry]
-    for module in NEEDS.values():
-        if importlib.util.find_spec(module):
-            rooms.append(importlib.import_module(module))
-    found = {
-        id(value): value
-        for room in rooms
-        for value in vars(room).values()
-        if isinstance(value, registry.Registry)
-    }
-    for one in found.values():
-        for entry in one:
-            one.get(entry)  # else the page's own loading would be undone with the page
-    return found.values()
+    kinds = [each for each in vars(registry).values() if isinstance(each, Registry)]
+    for kind in kinds:
+        for entry in kind:
+            kind.get(entry)  # else the page's own loading would be undone with the page
+    return [*kinds, LAYER_RULES]
 
 
 @pytest.fixture
@@ -120,7 +104,7 @@ def own_registries(monkeypatch):
 
     for one in all_registries():
         monkeypatch.setattr(one, "_entries", dict(one._entries))
-    declared = catalogue.FIGURES, sweeps.SWEEPS, figure_curves.DRAWS
+    declared = catalogue.FIGURES, sweeps.SWEEPS, figure_curves.DRAWS, COLUMNS
     before = [dict(table) for table in declared]
     yield
     for table, content in zip(declared, before, strict=True):
@@ -141,8 +125,6 @@ def test_examples_of_a_page_run_in_order(
     path, own_registries, monkeypatch, tmp_path, capsys
 ):
     name = name_of(path)
-    if name in NEEDS:
-        pytest.importorskip(NEEDS[name])
     monkeypatch.setenv("HOME", str(tmp_path))  # keeps no epsilon curves
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(programs, "chosen_devices", lambda count: (jax.devices()[0],))
@@ -277,7 +259,19 @@ def test_the_map_names_every_file_once():
         for path in package.rglob("*.py")
         if path.name != "__init__.py"
     }
-    assert set(named) - COMING == tree - COMING
+    assert set(named) == tree
+
+
+def test_the_table_of_columns_is_the_declared_one():
+    text = (ROOT / "docs" / "records.md").read_text()
+    (table,) = re.findall(
+        r"<!-- columns -->(.*?)<!-- end of columns -->", text, re.DOTALL
+    )
+    rows = [line for line in table.splitlines() if line.startswith("| `")]
+    assert rows == [
+        f"| `{column.name}` | {column.unit} | {column.tag} | {column.about} |"
+        for column in COLUMNS.values()
+    ]
 
 
 # ----------------------------------------------------------------------- site

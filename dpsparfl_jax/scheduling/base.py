@@ -29,8 +29,8 @@ class Observation(NamedTuple):
         ...         pass
         ...     def init(self, num_clients, num_channels):
         ...         return None
-        ...     def plan(self, state, seen, random):
-        ...         print(seen.client[:3], seen.size[:3], seen.problem.num_channels)
+        ...     def plan(self, state, observation, random):
+        ...         print(observation.client[:3], observation.size[:3], observation.problem.num_channels)
         ...         return empty_allocation(), state
         >>> settings = fl.RunConfig(
         ...     schedule=fl.ScheduleConfig(policy="look"),
@@ -66,9 +66,9 @@ class Policy(Protocol):
         ...         pass
         ...     def init(self, num_clients, num_channels):
         ...         return 0  # whose turn it is
-        ...     def plan(self, turn, seen, random):
-        ...         rows = np.array([turn % len(seen.client)])
-        ...         return FullRate(seen.problem).quickest(rows), turn + 1
+        ...     def plan(self, turn, observation, random):
+        ...         rows = np.array([turn % len(observation.client)])
+        ...         return FullRate(observation.problem).quickest(rows), turn + 1
         >>> settings = fl.RunConfig(
         ...     schedule=fl.ScheduleConfig(policy="one_by_one"),
         ...     length=fl.LengthConfig(rounds=3),
@@ -95,11 +95,11 @@ class Policy(Protocol):
 
         Args:
             state: what `init` or the last call returned; not to be changed in place.
-            seen: the live clients and the round's problem, [L] and [L, N].
+            observation: the live clients and the round's problem, [L] and [L, N].
             random: a generator of this seed and round, the only randomness allowed.
 
         Returns:
-            The allocation, whose `client` are rows of `seen` (not client numbers), each
+            The allocation, whose `client` are rows of `observation` (not client numbers), each
             client and channel at most once; and the next state.
         """
 
