@@ -30,14 +30,16 @@ class Observation(NamedTuple):
         ...     def init(self, num_clients, num_channels):
         ...         return None
         ...     def plan(self, state, observation, random):
-        ...         print(observation.client[:3], observation.size[:3], observation.problem.num_channels)
+        ...         print(observation.client[:3], observation.size[:3])
+        ...         print(observation.problem.num_channels, "channels")
         ...         return empty_allocation(), state
         >>> settings = fl.RunConfig(
         ...     schedule=fl.ScheduleConfig(policy="look"),
         ...     length=fl.LengthConfig(rounds=1),
         ... )
         >>> schedule = fl.plan(settings)
-        [0 1 2] [1000 1000 1000] 5
+        [0 1 2] [1000 1000 1000]
+        5 channels
     """
 
     round_index: int  # from 0
@@ -99,8 +101,8 @@ class Policy(Protocol):
             random: a generator of this seed and round, the only randomness allowed.
 
         Returns:
-            The allocation, whose `client` are rows of `observation` (not client numbers), each
-            client and channel at most once; and the next state.
+            The allocation, whose `client` are rows of the observation (not client
+            numbers), each client and channel at most once; and the next state.
         """
 
 
