@@ -42,8 +42,8 @@ from dpsparfl_jax.registry import (
 if TYPE_CHECKING:
     from dpsparfl_jax.api import RunResult, iterate, plan, simulate, simulate_grid
     from dpsparfl_jax.planning.schedule import Schedule
-    from dpsparfl_jax.records import RecordedRun, find_runs
-    from dpsparfl_jax.records.columns import register_column
+    from dpsparfl_jax.records import RecordedRun, find_runs, load_run
+    from dpsparfl_jax.records.columns import InSummary, register_column
     from dpsparfl_jax.runner.checkpoint import load_params
     from dpsparfl_jax.training.layer_rules import register_layer_rule
 
@@ -65,6 +65,8 @@ _LATER = {
     "Schedule": "planning.schedule",
     "RecordedRun": "records",
     "find_runs": "records",
+    "load_run": "records",
+    "InSummary": "records.columns",
     "register_column": "records.columns",
     "load_params": "runner.checkpoint",
     "register_layer_rule": "training.layer_rules",
@@ -72,6 +74,7 @@ _LATER = {
 
 __all__ = [
     "DataConfig",
+    "InSummary",
     "InputError",
     "LengthConfig",
     "ModelConfig",
@@ -88,6 +91,7 @@ __all__ = [
     "find_runs",
     "iterate",
     "load_params",
+    "load_run",
     "plan",
     "register_accountant",
     "register_column",

@@ -1,5 +1,6 @@
 """Runs from Python: plan one, train one, train a grid, or watch it round by round."""
 
+import inspect
 import os
 import pathlib
 import time
@@ -114,7 +115,9 @@ def simulate_grid(
         bit on one device.
 
     Raises:
-        InputError: if a run cannot be trained; the first such reason.
+        InputError: if a run cannot be trained; other exceptions, of your own policy or
+            model say, come as they are. The first failure is raised after all runs have
+            been tried: record them (`outs`) where the finished ones matter.
 
     Examples:
         >>> import dataclasses
@@ -133,8 +136,8 @@ def simulate_grid(
     """
     if not runs:
         raise InputError("give at least one configuration.")
-    if outs is not None and len(outs) != len(runs):
-        raise InputError(f"{len(outs)} folders are given for {len(runs)} runs.")
+    if isinstance(outs, str | os.PathLike) or (outs and len(outs) != len(runs)):
+        raise InputError(f"give a folder for each of the {len(runs)} runs in outs.")
     wanted = [Run(f"run {n}", settings) for n, settings in enumerate(runs)]
     if outs is None:
         kept = [MemorySink() for _ in runs]
@@ -142,11 +145,18 @@ def simulate_grid(
         return [_from_memory(sink) for sink in kept]
     folders = [pathlib.Path(out) for out in outs]
     sinks = [
-        FolderSink(folder, settings, resume=True, say=_ignore, clock=time.time)
+        FolderSink(
+            folder, settings, resume=True, say=_ignore, warn=_warn, clock=time.time
+        )
         for folder, settings in zip(folders, runs, strict=True)
     ]
+    read_back = [sink.is_done for sink in sinks]
     _drive(wanted, sinks, _hooks(progress)._replace(clock=time.time))
-    return [_from_folder(folder) for folder in folders]
+    results = [_from_folder(folder) for folder in folders]
+    for result, was_done in zip(results, read_back, strict=True):
+        for warning in result.warnings if was_done else ():
+            _warn(warning)
+    return results
 
 
 def iterate(settings: RunConfig) -> Iterator[Row]:
@@ -192,7 +202,11 @@ def _ignore(sentence: str) -> None:
 
 
 def _warn(sentence: str) -> None:
-    python_warnings.warn(sentence, UserWarning, stacklevel=2)
+    """Warns at the caller's line: the first that is not of this package."""
+    level, frame = 1, inspect.currentframe()
+    while frame and frame.f_globals.get("__name__", "").startswith(__package__):
+        frame, level = frame.f_back, level + 1
+    python_warnings.warn(sentence, UserWarning, stacklevel=level)
 
 
 def _from_memory(sink: MemorySink) -> RunResult:
@@ -222,6 +236,6 @@ def _from_folder(folder: pathlib.Path) -> RunResult:
         rows.summarise(
             recorded.rounds.to_dict("records"), recorded.clients.to_dict("records")
         ),
-        tuple(recorded.manifest.get("warnings", ())),
+        recorded.warnings,
         folder,
     )

@@ -8,6 +8,7 @@ around: resuming, grouping, digests and kept plans all go by these marks.
 """
 
 import dataclasses
+from typing import Any
 
 from dpsparfl_jax import units
 from dpsparfl_jax.errors import InputError
@@ -406,7 +407,6 @@ class PerfConfig(Section):
         "devices that share the tasks; 0 takes all",
         low=0,
         moves="rounding",
-        static=True,
     )
     batch_memory_mb: float = opt(
         2000.0,
@@ -457,13 +457,17 @@ class RunConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuses a seed that is not a 64-bit natural number, and unclipped noise."""
+        """Refuses what is no section, a seed that is none, and unclipped noise."""
+        for field in dataclasses.fields(self):
+            kind: Any = field.type
+            if type(value := getattr(self, field.name)) is not kind:
+                words = f"of type {kind.__name__}, but is {value!r}."
+                raise InputError(f"{field.name} must be {words}")
         if not 0 <= self.seed < 2**63:
             raise InputError(f"seed must be in 0..2^63-1, but is {self.seed!r}.")
         if self.training.optimizer == "plain":
             raise InputError(
-                "plain addition is for the server: choose sgd, momentum or adam as "
-                "training.optimizer."
+                "plain addition is for the server: choose another optimizer."
             )
         if self.privacy.noise and self.training.clipping == "off":
             raise InputError(

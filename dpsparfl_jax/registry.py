@@ -59,7 +59,8 @@ class Registry(Generic[Key]):
 
         def add(entry: Entry) -> Entry:
             module = getattr(entry, "__module__", None)
-            if name in self._entries or self._built_in.get(name, module) != module:
+            taken = name in self._entries and not self._is_again(name, entry)
+            if taken or self._built_in.get(name, module) != module:
                 shown = getattr(name, "__name__", name)
                 raise InputError(f"there is already {self._a_kind} named {shown!r}.")
             self._entries[name] = entry
@@ -80,6 +81,14 @@ class Registry(Generic[Key]):
             listed = ", ".join(map(str, self.names()))
             raise InputError(f"unknown {self.kind} {name!r}: choose one of {listed}.")
 
+    def _is_again(self, name: Key, entry: Any) -> bool:
+        """Whether a cell of a notebook, say, registers its own definition anew."""
+        labels = [
+            (getattr(each, "__module__", ""), getattr(each, "__qualname__", ""))
+            for each in (self._entries[name], entry)
+        ]
+        return name not in self._built_in and labels[0] == labels[1] != ("", "")
+
     @property
     def _a_kind(self) -> str:
         return f"{'an' if self.kind[0] in 'aeiou' else 'a'} {self.kind}"
@@ -87,6 +96,10 @@ class Registry(Generic[Key]):
     def names(self) -> tuple[Key, ...]:
         """All names: the built-in ones first, then registered ones in their order."""
         return tuple(dict.fromkeys((*self._built_in, *self._entries)))
+
+    def registered(self) -> tuple[tuple[Key, Any], ...]:
+        """Names and entries that are loaded, for keys of what is built from them."""
+        return tuple(self._entries.items())
 
     def __iter__(self) -> Iterator[Key]:
         """Names, as `names` gives them."""

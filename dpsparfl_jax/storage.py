@@ -55,14 +55,17 @@ class FolderLock:
 
         with writing(file):
             self._file: IO[str] = open(file, "w")
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._file.close()
-            raise InputError(
-                f"another process is writing to {file.parent}: wait for it, or choose "
-                "another folder."
-            ) from None
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._file.close()
+                raise InputError(
+                    f"another process is writing to {file.parent}: wait for it, or "
+                    "choose another folder."
+                ) from None
+            except OSError:
+                self._file.close()
+                raise
 
     def release(self) -> None:
         """Lets others have the folder."""

@@ -1,6 +1,8 @@
 """What every command-line program shares: flags from sections, and kind errors."""
 
 import dataclasses
+import importlib
+import importlib.util
 import inspect
 import pathlib
 import sys
@@ -48,6 +50,9 @@ def define_config_flags(base: config.RunConfig, only: Sequence[str] = ()) -> Non
     for old, new in config_values.RENAMED_SETTINGS.items():
         if new in flags.FLAGS:
             flags.DEFINE_alias(old, new)
+    flags.DEFINE_multi_string(
+        "plugin", [], "Python file or module with what you register; read first"
+    )
     if not only:
         flags.DEFINE_integer(
             "seed", None, f"seed of everything random (default: {base.seed})"
@@ -72,6 +77,23 @@ def current_name(setting: str) -> str:
     if name != setting:
         print(f"{setting} is called {name} now: use that.", file=sys.stderr)
     return name
+
+
+def load_plugin(name: str) -> None:
+    """Runs a user's file or module, so that what it registers can be named."""
+    path = pathlib.Path(name)
+    try:
+        if path.suffix == ".py":
+            spec = importlib.util.spec_from_file_location(path.stem, path)
+            assert spec is not None
+            assert spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[path.stem] = module
+            spec.loader.exec_module(module)
+        else:
+            importlib.import_module(name)
+    except (OSError, ImportError, SyntaxError) as reason:
+        raise InputError(f"--plugin={name} cannot be loaded ({reason}).") from None
 
 
 def is_set(name: str) -> bool:
@@ -166,6 +188,8 @@ def run(main: Callable[..., int | None]) -> None:
     def guarded(argv: Sequence[str]) -> None:
         logging.set_verbosity(logging.WARNING)
         try:
+            for plugin in flags.FLAGS.flag_values_dict().get("plugin") or ():
+                load_plugin(plugin)
             code = main(list(argv[1:])) if takes_words else main()
         except InputError as error:
             refuse(str(error))

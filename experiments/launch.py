@@ -84,11 +84,7 @@ def execute(
             refuse_common_reason(failed)
         if outcome.skipped:
             print(f"Finished before: {', '.join(outcome.skipped)}.")
-        recorded = [
-            records.load_run(folder, name)
-            for name, folder in folders.items()
-            if (folder / records.MANIFEST).is_file()
-        ]
+        recorded = _read(folders, failed)
         if recorded:
             print(table(recorded))
         if report and any(len(run.rounds) for run in recorded):
@@ -106,6 +102,20 @@ def execute(
         )
         return 128 + stopper.signal
     return _FAILED if failed else 0
+
+
+def _read(
+    folders: Mapping[str, pathlib.Path], failed: dict[str, str]
+) -> list[records.RecordedRun]:
+    """All runs that left something; those that cannot be read count as failed."""
+    recorded = []
+    for name, folder in folders.items():
+        try:
+            if (folder / records.MANIFEST).is_file():
+                recorded.append(records.load_run(folder, name))
+        except InputError as reason:
+            failed.setdefault(name, str(reason))
+    return recorded
 
 
 def refuse_common_reason(failed: dict[str, str]) -> None:
@@ -128,20 +138,24 @@ def train(
         return drive.Outcome()
     keep_compiled_programs(next(iter(settings.values())).perf)
     say, clock = tqdm.write, time.time
-    runs = [Run(name, each) for name, each in settings.items()]
-    try:
-        sinks = [
-            FolderSink(
-                folders[run.name], run.settings, resume=resume, say=say, clock=clock
+    wanted: dict[Run, FolderSink] = {}
+    refused: dict[str, Exception] = {}
+    for name, each in settings.items():
+        try:
+            wanted[Run(name, each)] = FolderSink(
+                folders[name], each, resume=resume, say=say, warn=say, clock=clock
             )
-            for run in runs
-        ]
-        hooks = drive.Hooks(say, warn=say, clock=clock, stop=stopper.asked)
-        return drive.drive(runs, sinks, hooks)
-    except UnfinishedRunError as reason:
-        raise InputError(f"{reason} --resume goes on with it.") from None
+        except UnfinishedRunError as reason:
+            refused[name] = InputError(f"{reason} --resume goes on with it.")
+        except InputError as reason:
+            refused[name] = reason
+    hooks = drive.Hooks(say, warn=say, clock=clock, stop=stopper.asked)
+    try:
+        outcome = drive.drive(list(wanted), list(wanted.values()), hooks)
     except StorageError as reason:
         raise InputError(f"{reason} --resume continues from it.") from None
+    outcome.failed.update(refused)
+    return outcome
 
 
 def table(runs: Sequence[records.RecordedRun]) -> str:

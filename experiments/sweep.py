@@ -51,7 +51,7 @@ def main() -> int:
         points, out=out, nested=True, resume=True, report=not _SHARD.value
     )
     if _SHARD.value:
-        print(f"When all shards are done: python -m experiments.report {out}")
+        print(f"When all shards are done: dpsparfl report {out}")
     return code
 
 

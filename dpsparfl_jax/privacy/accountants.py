@@ -5,6 +5,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.privacy.mechanism import Mechanism
 from dpsparfl_jax.registry import ACCOUNTANTS
 
@@ -55,9 +56,19 @@ class Accountant(Protocol):
 
 
 def make_accountant(name: str) -> Accountant:
-    """The accountant registered under that name."""
+    """The accountant registered under that name.
+
+    Its curves are kept under the name that it calls itself, so that must be the same: a
+    class that inherits another's name would be given, and overwrite, the other's.
+    """
     factory: Any = ACCOUNTANTS.get(name)
-    return factory()
+    accountant: Accountant = factory()
+    if accountant.name != name:
+        raise InputError(
+            f"the accountant registered as {name!r} calls itself {accountant.name!r}: "
+            f'set its attribute name = "{name}".'
+        )
+    return accountant
 
 
 def all_accountants() -> dict[str, Accountant]:

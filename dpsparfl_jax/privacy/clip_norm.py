@@ -32,7 +32,7 @@ class ClipNorm(NamedTuple):
         """What a user must not overlook; empty if the choice is private."""
         if self.private:
             return ()
-        return (f"The clip norm {self.value:.3g} is not private: {self.statement}.",)
+        return (f"The clip norm is not private: {self.statement}.",)
 
 
 def median_clip_norm(norms: ArrayLike, *, public: bool = False) -> ClipNorm:

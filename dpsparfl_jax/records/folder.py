@@ -44,8 +44,8 @@ class RunFolder:
         with writing(path):
             path.mkdir(parents=True, exist_ok=True)
         self._lock = FolderLock(path / LOCK)
-        with writing(path):
-            for part in path.glob(f"*{PART}"):  # left by a process that was killed
+        for part in path.glob(f"*{PART}"):  # left by a process that was killed
+            with contextlib.suppress(OSError):
                 part.unlink()
         self._rounds: IO[str] | None = None
 
@@ -141,7 +141,10 @@ def read_manifest(path: pathlib.Path) -> dict[str, Any]:
     try:
         content = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
         content["config"] = config_values.modern_names(content["config"])
-        for section in {*config.SECTIONS, "seed"} - _ADDED:
+        for section in _ADDED:  # what was not there yet had its default
+            default = config_values.as_dict(config.RunConfig())[section]
+            content["config"].setdefault(section, default)
+        for section in (*config.SECTIONS, "seed"):
             content["config"][section]
     except (OSError, ValueError, KeyError, TypeError) as reason:
         raise InputError(
@@ -185,6 +188,12 @@ class RecordedRun:
     def settings(self) -> config.RunConfig:
         """What it was run with."""
         return config_values.from_dict(self.manifest["config"])
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a user must not overlook; version 0.1 wrote one sentence."""
+        told = self.manifest.get("warnings", [self.manifest.get("warning", "")])
+        return tuple(filter(None, told))
 
     @property
     def schedule(self) -> Schedule:
@@ -238,11 +247,13 @@ def _read_facts(path: pathlib.Path) -> dict[str, Any]:
         ) from None
 
 
-def find_runs(paths: Iterable[str | os.PathLike[str]]) -> list[RecordedRun]:
+def find_runs(
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+) -> list[RecordedRun]:
     """Finds all recorded runs in these folders and below.
 
     Args:
-        paths: folders of runs, or folders that have such folders in them.
+        paths: a folder of a run, or one that has such folders in it; or several.
 
     Returns:
         The runs, finished or not, in order of their paths; a run's name is that of its
@@ -266,6 +277,8 @@ def find_runs(paths: Iterable[str | os.PathLike[str]]) -> list[RecordedRun]:
         [('first', True, 2)]
     """
     folders: list[pathlib.Path] = []
+    if isinstance(paths, str | os.PathLike):
+        paths = [paths]
     for path in map(pathlib.Path, paths):
         below = sorted(file.parent for file in path.rglob(MANIFEST))
         if not below:

@@ -41,7 +41,14 @@ class RoundRows:
             for name, values in output.diagnostics._asdict().items()
         }
         view = RoundView(self.schedule, t, sends, output, diagnostics, self.totals)
-        return {name: column.of(view) for name, column in COLUMNS.items()}
+        return {name: _plain(column.of(view)) for name, column in COLUMNS.items()}
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can write: NumPy's numbers as Python's, None for what is not finite."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    return finite(value) if isinstance(value, float) else value
 
 
 def client_rows(

@@ -8,6 +8,7 @@ planned by a thread meanwhile; a run that fails does not stop the others.
 import contextlib
 import dataclasses
 import itertools
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -78,6 +79,48 @@ def rounds(
     runs: Sequence[Run], sinks: Sequence[Sink], hooks: Hooks, outcome: Outcome
 ) -> Iterator[tuple[Run, Row]]:
     """As `drive`, giving every round as it comes; `outcome` is filled on the way."""
+    hooks = hooks._replace(warn=_once(hooks.warn))
+    jobs = _outline(runs, sinks, outcome)
+    numbers = grouping.group_runs([job.run for job in jobs])
+    planned = (_plan(jobs[number], hooks) for group in numbers for number in group)
+    # The next batches are planned while this one trains.
+    with contextlib.closing(prefetch(planned, _PLANNED_AHEAD)) as plans:
+        images: dict[Any, Images] = {}
+        for group in numbers:
+            ready = list(itertools.islice(plans, len(group)))
+            if hooks.stop():
+                outcome.stopped.extend(job.run.name for job in ready)
+                continue
+            settings = ready[0].run.settings
+            try:
+                if settings.data.image_set not in images:  # the set before is let go
+                    images = {settings.data.image_set: load_images(settings)}
+                    source = images[settings.data.image_set].source
+                    hooks.say(f"Images: {source}.")
+            except Exception as reason:
+                outcome.failed.update({job.run.name: reason for job in ready})
+                continue
+            yield from _run_group(
+                ready, images[settings.data.image_set], hooks, outcome
+            )
+
+
+def _once(warn: Callable[[str], None]) -> Callable[[str], None]:
+    """The same, but every sentence only the first time."""
+    given: set[str] = set()
+
+    def warn_once(sentence: str) -> None:
+        if sentence not in given:
+            given.add(sentence)
+            warn(sentence)
+
+    return warn_once
+
+
+def _outline(
+    runs: Sequence[Run], sinks: Sequence[Sink], outcome: Outcome
+) -> list[_Job]:
+    """The runs that are not done yet and can be, with their shapes."""
     described: Described = {}
     jobs = []
     for run, sink in zip(runs, sinks, strict=True):
@@ -85,31 +128,12 @@ def rounds(
             outcome.skipped.append(run.name)
             continue
         try:
-            jobs.append(_Job(run.outlined(described), sink))
+            job = _Job(run.outlined(described), sink)
+            grouping.batch_key(job.run)  # refuses devices that are not there
+            jobs.append(job)
         except Exception as reason:
             outcome.failed[run.name] = reason
-    numbers = grouping.group_runs([job.run for job in jobs])
-    planned = (_plan(jobs[number], hooks) for group in numbers for number in group)
-    # The next batches are planned while this one trains.
-    with contextlib.closing(prefetch(planned, _PLANNED_AHEAD)) as plans:
-        images: dict[Any, Images] = {}
-        for group in numbers:
-            if hooks.stop():
-                outcome.stopped.extend(jobs[number].run.name for number in group)
-                continue
-            ready = list(itertools.islice(plans, len(group)))
-            settings = ready[0].run.settings
-            try:
-                if settings.data.image_set not in images:  # the set before is let go
-                    images = {settings.data.image_set: load_images(settings)}
-                    source = images[settings.data.image_set].source
-                    hooks.say(f"Images: {source}.")
-            except InputError as reason:
-                outcome.failed.update({job.run.name: reason for job in ready})
-                continue
-            yield from _run_group(
-                ready, images[settings.data.image_set], hooks, outcome
-            )
+    return jobs
 
 
 def _plan(job: _Job, hooks: Hooks) -> _Job:
@@ -134,10 +158,9 @@ def _run_group(
     except StorageError:
         raise
     except Exception as reason:  # too little memory, say
-        broken = reason
+        broken = _without_frames(reason)
     finally:
-        for job in opened:
-            job.sink.close()
+        _close(opened)
     left = [job for job in opened if not job.sink.is_done]
     outcome.finished.extend(job.run.name for job in opened if job.sink.is_done)
     if broken is None:
@@ -173,10 +196,25 @@ def _open(jobs: Sequence[_Job], images: Images, outcome: Outcome) -> list[_Job]:
             except Exception as reason:
                 outcome.failed[job.run.name] = reason
     except BaseException:
-        for job in opened:
-            job.sink.close()
+        _close(opened)
         raise
     return opened
+
+
+def _close(jobs: Sequence[_Job]) -> None:
+    """Closes all sinks, also where one of them fails."""
+    with contextlib.ExitStack() as closing:
+        for job in jobs:
+            closing.callback(job.sink.close)
+
+
+def _without_frames(reason: Exception) -> Exception:
+    """The exception without the batch that it happened in: memory may be short."""
+    chain: BaseException | None = reason
+    while chain is not None:
+        traceback.clear_frames(chain.__traceback__)
+        chain = chain.__cause__ or chain.__context__
+    return reason
 
 
 def _train(jobs: Sequence[_Job], hooks: Hooks) -> Iterator[tuple[Run, Row]]:
@@ -191,7 +229,7 @@ def _train(jobs: Sequence[_Job], hooks: Hooks) -> Iterator[tuple[Run, Row]]:
     if hooks.stop():
         return
     tables = [RoundRows(job.run.schedule) for job in jobs]
-    every = [job.run.settings.perf.checkpoint_every for job in jobs]
+    every = [job.sink.snapshot_every for job in jobs]
     first_rounds = [beginning.rounds for beginning in beginnings]
     bar = tqdm(
         desc=f"{len(jobs)} run{'s' * (len(jobs) > 1)}",
@@ -226,13 +264,14 @@ def _record(run: Run, table: RoundRows, output: RoundOutput) -> RoundRecord:
 
 def _announce(runs: Sequence[Run], hooks: Hooks) -> None:
     first = runs[0]
-    hooks.say(first.plan.affordability)
+    if first.plan.affordability not in first.plan.warnings:
+        hooks.say(first.plan.affordability)
     if len(runs) > 1:
         hooks.say(
             f"(So {first.name}; the manifests of the {len(runs) - 1} others say what "
             "theirs afford.)"
         )
-    for warning in dict.fromkeys(w for run in runs for w in run.plan.warnings):
+    for warning in (w for run in runs for w in run.plan.warnings):
         hooks.warn(warning)
     planned = sum(run.schedule.num_rounds for run in runs)
     seconds = sum(run.plan.seconds for run in runs)
@@ -249,7 +288,7 @@ def _announce_clip_norms(clips: Sequence[ClipNorm], hooks: Hooks) -> None:
         least, most = f"{min(values):.3g}", f"{max(values):.3g}"
         value = least if least == most else f"{least} to {most}"
         hooks.say(f"Clip norm {value}: {statement}.")
-    for warning in dict.fromkeys(w for clip in clips for w in clip.warnings):
+    for warning in (w for clip in clips for w in clip.warnings):
         hooks.warn(warning)
 
 

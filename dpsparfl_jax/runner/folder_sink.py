@@ -6,6 +6,7 @@ after everything. A resumed run goes on from its newest good checkpoint and writ
 rows after it again, the same to the bit.
 """
 
+import contextlib
 import importlib.metadata
 import os
 import pathlib
@@ -39,7 +40,8 @@ _PACKAGES = (
 class FolderSink:
     """Writes one run into its folder; a folder that holds it already is gone on with.
 
-    `say` hears what a person should know; `clock` gives seconds since 1970.
+    `say` hears what is going on, `warn` what a person must not overlook; `clock` gives
+    seconds since 1970.
     """
 
     def __init__(
@@ -49,11 +51,13 @@ class FolderSink:
         *,
         resume: bool,
         say: Callable[[str], None],
+        warn: Callable[[str], None],
         clock: Callable[[], float],
     ) -> None:
         """Looks at the folder; refuses one that is not this run's."""
         self.folder, self.settings = folder, settings
-        self._say, self._clock = say, clock
+        self.snapshot_every = settings.perf.checkpoint_every
+        self._say, self._warn, self._clock = say, warn, clock
         self._run: Run | None = None
         self._writer: records.RunFolder | None = None
         self._events: EventLog | None = None
@@ -79,7 +83,7 @@ class FolderSink:
         try:
             return schedule_lib.load(self.folder / records.SCHEDULE)
         except InputError as reason:
-            self._say(f"{self.folder.name}: {reason} It is planned anew.")
+            self._warn(f"{self.folder.name}: {reason} It is planned anew.")
             return None
 
     def open(self, run: Run) -> None:
@@ -97,7 +101,7 @@ class FolderSink:
             self._check_continuation(manifest)
         damage = self.writer.set_damaged_rounds_aside()
         if damage:
-            self._say(f"{self.run.name}: {damage}.")
+            self._warn(f"{self.run.name}: {damage}.")
         beginning = self._restore(first)
         self.writer.open_rounds(beginning.rounds)
         total = self.run.schedule.num_rounds
@@ -123,7 +127,7 @@ class FolderSink:
         if restored.complaints:
             where = f"round {restored.rounds}" if restored.rounds else "the start"
             complaints = "; ".join(restored.complaints)
-            self._say(f"{self.run.name}: {complaints}; going on from {where}.")
+            self._warn(f"{self.run.name}: {complaints}; going on from {where}.")
         self._checkpoints.forget_after(restored.rounds)
         if restored.params is None:
             return Beginning(0, first)
@@ -197,7 +201,7 @@ class FolderSink:
             config_values.moving(self.settings, "rounding"),
         )
         if changes:
-            self._say(
+            self._warn(
                 f"{self.run.name} goes on under other conditions ("
                 f"{'; '.join(changes)}): the same up to float rounding, not to the bit."
             )
@@ -222,18 +226,13 @@ class FolderSink:
         self.is_done = True
 
     def close(self) -> None:
-        """Closes files and lets the folder go."""
-        writer, self._writer = self._writer, None
-        events, self._events = self._events, None
-        checkpoints, self._checkpoints = self._checkpoints, None
-        try:
-            if events:
-                events.close()
-            if checkpoints:
-                checkpoints.close()
-        finally:
-            if writer:
-                writer.close()
+        """Closes files and lets folder and images go, whatever fails on the way."""
+        opened = (self._writer, self._checkpoints, self._events)
+        self._run = self._writer = self._checkpoints = self._events = None
+        with contextlib.ExitStack() as closing:
+            for each in opened:
+                if each is not None:
+                    closing.callback(each.close)
 
 
 def _is_finished(folder: pathlib.Path, settings: RunConfig, *, resume: bool) -> bool:

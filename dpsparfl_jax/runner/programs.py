@@ -13,6 +13,7 @@ from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.registry import MODELS, OPTIMIZERS, SPARSIFIERS
 from dpsparfl_jax.runner.run import Outline
 from dpsparfl_jax.training import cohort, evaluate, keys, local, models, norms, server
+from dpsparfl_jax.training.layer_rules import LAYER_RULES
 from dpsparfl_jax.types import Array, Params, ServerState
 
 
@@ -59,7 +60,7 @@ def program_key(settings: RunConfig, outline: Outline) -> ProgramKey:
     )
     return ProgramKey(
         tuple(config_values.static(settings).items()),
-        tuple(registry.get(name) for registry, name in named),
+        (*(registry.get(name) for registry, name in named), LAYER_RULES.registered()),
         outline.num_classes,
         tuple(outline.image_shape),
         outline.padded_sizes,
@@ -105,9 +106,17 @@ def get_program(key: ProgramKey) -> Program:
             batch_size=chosen["perf.eval_batch_size"],
             execution=execution,
         ),
-        norms.make_gradient_norms(model, shapes, key.image_shape, method=method),
+        _when_asked(
+            lambda: norms.make_gradient_norms(model, shapes, shape, method=method)
+        ),
         jax.jit(_take),
     )
+
+
+def _when_asked(make: Callable[[], norms.GradientNorms]) -> norms.GradientNorms:
+    """Few runs measure norms: the model is opened for it when one does."""
+    made = functools.cache(make)
+    return lambda params, images: made()(params, images)
 
 
 def _take(state: ServerState, run: jax.Array) -> ServerState:

@@ -143,6 +143,10 @@ class Run:
         clients = partition.deal(self.settings.data, images.sets, self.settings.seed)
         return dataclasses.replace(self, _data=ClientData(images, clients))
 
+    def without_images(self) -> "Run":
+        """Without them, once they are no longer needed."""
+        return dataclasses.replace(self, _data=None)
+
     def client_table(self, right: NDArray[np.bool_]) -> list[Row]:
         """The table of clients after the last round, which told `right` [E] right."""
         sets, clients = self.data.images.sets, self.data.clients

@@ -36,6 +36,10 @@ class Sink(Protocol):
     def is_done(self) -> bool:
         """Whether the run is complete; asked before opening it, and at the end."""
 
+    @property
+    def snapshot_every(self) -> int:
+        """Rounds between snapshots that it wants; 0 wants the last one only."""
+
     def saved_schedule(self) -> Schedule | None:
         """The plan of a run that is to go on; None has it planned."""
 
@@ -54,6 +58,8 @@ class Sink(Protocol):
 
 class MemorySink:
     """Keeps rounds, clients and the last state of a run in memory."""
+
+    snapshot_every = 0
 
     def __init__(self) -> None:
         """Starts empty."""
@@ -86,4 +92,6 @@ class MemorySink:
             self.clients, self.is_done = record.clients, True
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Lets the images go: a sweep may have many sets."""
+        if self.run is not None:
+            self.run = self.run.without_images()

@@ -136,7 +136,10 @@ def train_client(
         keys.task_key(root, purpose, task.round, task.client)
         for purpose in (Purpose.MASK, Purpose.SAMPLING, Purpose.NOISE)
     )
-    mask = spec.sparsifier.draw(mask_key, params, task.keep)
+    drawn = spec.sparsifier.draw(mask_key, params, task.keep)
+    # Norms weigh by the mask and sums select by it: a sparsifier that scales what it
+    # keeps must not slip past the bound.
+    mask = jax.tree.map(lambda leaf: (leaf > 0).astype(jnp.float32), drawn)
     batches = sampling.poisson_batches(
         sampling_key,
         task.inclusion,

@@ -111,7 +111,7 @@ def unit_mask(key: jax.Array, template: Any, keep: jax.Array) -> Any:
     first_unit = unit_offsets(template)
 
     def one_leaf(path: Any, leaf: jax.Array) -> jax.Array:
-        units = leaf.shape[-1:]
+        units = leaf.shape[-1:]  # none for a scalar, which is one unit
         counter = threefry.coordinates(units, first_unit[_group(path, leaf)])
         x0, x1 = threefry.hash_counter(words, counter)
         kept = ((x0 ^ x1) <= keep).astype(jnp.float32)
@@ -130,7 +130,7 @@ def unit_offsets(template: Any) -> dict[Any, int]:
         group = _group(path, leaf)
         if group not in offsets:
             offsets[group] = total
-            total += leaf.shape[-1]
+            total += group[1]
     return offsets
 
 
@@ -140,4 +140,4 @@ def count_units(template: Any) -> int:
 
 
 def _group(path: Any, leaf: jax.Array) -> tuple[str, int]:
-    return jax.tree_util.keystr(path[:-1]), int(leaf.shape[-1])
+    return jax.tree_util.keystr(path[:-1]), int(leaf.shape[-1]) if leaf.ndim else 1

@@ -60,7 +60,8 @@ def make_server(optimizer: str = "plain") -> Server:
 
     The optimizer is given the negative mean update as its gradient: sum_i p_i update_i,
     p_i the client's share of the data that arrived (paper: section II, aggregation). A
-    run with no update keeps its whole state, to the bit.
+    run with no update keeps its whole state, to the bit. The first state of an
+    optimizer must not depend on its rate, which is data.
     """
     factory: Callable[[Any], optax.GradientTransformation] = OPTIMIZERS.get(optimizer)
 

@@ -20,6 +20,7 @@ from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.planning import schedule as schedule_lib
 from dpsparfl_jax.planning.schedule import Schedule
 from dpsparfl_jax.runner.folder_sink import refuse_other_run
+from dpsparfl_jax.runner.run import Run
 
 from .sweeps import SweepRun
 
@@ -97,7 +98,7 @@ def plan_once(settings: RunConfig, plans: pathlib.Path) -> Schedule:
             return schedule_lib.load(path)
         except InputError:
             path.unlink()  # cut off while it was written: planned anew
-    schedule = fl.plan(settings)
+    schedule = Run("planned", settings).outlined().planned().schedule
     plans.mkdir(parents=True, exist_ok=True)
     schedule_lib.save(schedule, path)
     return schedule
