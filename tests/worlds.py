@@ -16,6 +16,7 @@ SHAPE = (8, 8, 1)
 
 
 class World(NamedTuple):
+    model: str
     net: Any
     data: ImageSet
     tables: ClientTables
@@ -49,6 +50,7 @@ def make_world(model="small_cnn", clients=6, examples=30, seeds=(0,)) -> World:
     inits = [cached_init(model, SHAPE, seed) for seed in seeds]
     params = jax.tree.map(lambda *leaves: np.stack(leaves), *inits)
     return World(
+        model,
         net,
         data,
         packing.pack_clients(lists, total),
@@ -91,9 +93,9 @@ def cohort_step(model: str, execution: str, devices: int):
     return mesh, step
 
 
-def run_round(world: World, rows, execution="map", devices=1, model="small_cnn"):
+def run_round(world: World, rows, execution="map", devices=1):
     """One cohort round; returns new parameters and diagnostics as NumPy."""
-    mesh, step = cohort_step(model, execution, devices)
+    mesh, step = cohort_step(world.model, execution, devices)
     inputs = cohort.replicate(round_inputs(world, rows), mesh)
     state, diagnostics = jax.device_get(step(*inputs))
     return state.params, diagnostics

@@ -42,7 +42,7 @@ def random_world(rng):
     return groups, store, open_ledger(budgets, groups, store, limit=200)
 
 
-@pytest.mark.parametrize("count", [60, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [25, pytest.param(500, marks=pytest.mark.slow)])
 def test_nobody_overspends_in_random_worlds(count):
     """Random schedules; epsilon is recomputed by the accountant, not looked up."""
     rng = np.random.default_rng(1)
@@ -184,8 +184,10 @@ def test_budgets_must_fit_the_clients():
         open_ledger(np.array([1.0, 2.0]), groups_of([1000]), STORES["rdp"], limit=3)
 
 
-@pytest.mark.parametrize("accountant", ACCOUNTANTS.values(), ids=list(ACCOUNTANTS))
-def test_epsilon_grows_with_participations_sampling_and_less_noise(accountant):
+@pytest.mark.parametrize("name", ["rdp", pytest.param("pld", marks=pytest.mark.slow)])
+def test_epsilon_grows_with_participations_sampling_and_less_noise(name):
+    accountant = ACCOUNTANTS[name]
+
     def epsilon(q=0.01, sigma=0.6, delta=1e-3, count=3):
         mechanism = Mechanism(Release(q, sigma, 60), delta)
         return accountant.epsilon(mechanism, np.array([count]))[0]

@@ -127,7 +127,9 @@ def test_nothing_moves_between_host_and_device_but_by_intent():
         assert len(train(batch, snapshot_every=2)) == 9
 
 
-@pytest.mark.parametrize("execution", ["map", "vmap"])
+@pytest.mark.parametrize(
+    "execution", ["map", pytest.param("vmap", marks=pytest.mark.slow)]
+)
 def test_devices_share_the_tasks(alone, execution):
     many = [
         toy.settings(

@@ -185,29 +185,34 @@ def test_no_record_touches_another_whatever_the_model_does(method):
         odd_models.Normed(),
         odd_models.Twice(),
         odd_models.Peeks(),
-        odd_models.Grouped(),
-        odd_models.Remat(),
+        pytest.param(odd_models.Grouped(), marks=pytest.mark.slow),
+        pytest.param(odd_models.Remat(), marks=pytest.mark.slow),
         odd_models.Tripled(),
         odd_models.WeightNormed(),
         odd_models.Promoted(),
-        odd_models.Stacked(),
+        pytest.param(odd_models.Stacked(), marks=pytest.mark.slow),
         odd_models.Rooted(),
         odd_models.Boxed(),
-        odd_models.Scanned(),
-        odd_models.RematBlock(),
-        odd_models.Jitted(),
+        pytest.param(odd_models.Scanned(), marks=pytest.mark.slow),
+        pytest.param(odd_models.RematBlock(), marks=pytest.mark.slow),
+        pytest.param(odd_models.Jitted(), marks=pytest.mark.slow),
         odd_models.Mapped(),
         odd_models.MappedByHand(),
-        odd_models.Detached(),
+        pytest.param(odd_models.Detached(), marks=pytest.mark.slow),
         odd_models.Tied(),
-        odd_models.TiedByHand(),
-        odd_models.EmbeddedTwice(),
-        odd_models.WideTokens(),
-        odd_models.SharedNorm(),
-        odd_models.NormedOver(reduction_axes=(1, 2, 3)),
-        odd_models.NormedOver(reduction_axes=(1, 2), feature_axes=(1, 2)),
-        odd_models.GroupedOver(),
-        odd_models.NormedPartly(),
+        pytest.param(odd_models.TiedByHand(), marks=pytest.mark.slow),
+        pytest.param(odd_models.EmbeddedTwice(), marks=pytest.mark.slow),
+        pytest.param(odd_models.WideTokens(), marks=pytest.mark.slow),
+        pytest.param(odd_models.SharedNorm(), marks=pytest.mark.slow),
+        pytest.param(
+            odd_models.NormedOver(reduction_axes=(1, 2, 3)), marks=pytest.mark.slow
+        ),
+        pytest.param(
+            odd_models.NormedOver(reduction_axes=(1, 2), feature_axes=(1, 2)),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(odd_models.GroupedOver(), marks=pytest.mark.slow),
+        pytest.param(odd_models.NormedPartly(), marks=pytest.mark.slow),
     ],
     ids=lambda net: type(net).__name__,
 )
@@ -215,18 +220,26 @@ def test_other_models_fall_back_with_a_log_line_and_stay_right(net, caplog):
     assert agree(net, caplog)
 
 
-def test_patches_times_a_matrix_is_the_native_convolution():
-    for kernel, strides, padding in [
-        ((5, 5), (1, 1), "SAME"),
+@pytest.mark.parametrize(
+    ("kernel", "strides", "padding"),
+    [
         ((3, 2), (2, 1), "VALID"),
-    ]:
-        conv = nn.Conv(7, kernel, strides=strides, padding=padding)
-        x = jax.random.normal(jax.random.key(0), (2, 9, 8, 3))
-        variables = conv.init(jax.random.key(1), x)
-        pads = jax.lax.padtype_to_pads(x.shape[1:3], kernel, strides, padding)
+        pytest.param((5, 5), (1, 1), "SAME", marks=pytest.mark.slow),
+    ],
+)
+def test_patches_times_a_matrix_is_the_native_convolution(kernel, strides, padding):
+    conv = nn.Conv(7, kernel, strides=strides, padding=padding)
+    x = jax.random.normal(jax.random.key(0), (2, 9, 8, 3))
+    variables = jax.jit(conv.init)(jax.random.key(1), x)
+    pads = jax.lax.padtype_to_pads(x.shape[1:3], kernel, strides, padding)
+
+    @jax.jit
+    def by_patches(variables, x):
         windows = patches.extract_patches(x, kernel, strides, tuple(pads))
-        own = windows @ variables["params"]["kernel"].reshape(-1, 7)
-        np.testing.assert_allclose(own, conv.apply(variables, x), atol=1e-5)
+        return windows @ variables["params"]["kernel"].reshape(-1, 7)
+
+    own = by_patches(variables, x)
+    np.testing.assert_allclose(own, jax.jit(conv.apply)(variables, x), atol=1e-5)
 
 
 def planned_bytes_per_example(method, hidden):

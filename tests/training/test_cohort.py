@@ -40,9 +40,12 @@ def only(rows, *tasks):
     return rows._replace(active=np.isin(np.arange(10), tasks))
 
 
-@pytest.fixture(scope="module")
-def world():
-    return worlds.make_world("small_cnn", seeds=SEEDS)
+@pytest.fixture(
+    scope="module",
+    params=["logistic", pytest.param("small_cnn", marks=pytest.mark.slow)],
+)
+def world(request):
+    return worlds.make_world(request.param, seeds=SEEDS)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +56,7 @@ def baseline(world):
 @pytest.mark.parametrize(
     ("execution", "devices"),
     [
-        pytest.param("vmap", 1, marks=pytest.mark.slow),
+        ("vmap", 1),
         pytest.param("chunked", 1, marks=pytest.mark.slow),
         ("map", 8),
         pytest.param("vmap", 8, marks=pytest.mark.slow),
@@ -77,7 +80,7 @@ def test_permuting_slots_permutes_diagnostics_and_nothing_else(world, baseline):
 def test_a_batch_of_three_runs_equals_three_single_runs(world, baseline):
     rows = grid_rows(world)
     for run, seed in enumerate(SEEDS):
-        alone = worlds.make_world("small_cnn", seeds=(seed,))
+        alone = worlds.make_world(world.model, seeds=(seed,))
         own = rows._replace(run=np.zeros_like(rows.run), active=rows.run == run)
         params, diagnostics = worlds.run_round(alone, own)
         together = jax.tree.map(lambda leaf, r=run: leaf[r : r + 1], baseline[0])
@@ -151,7 +154,7 @@ def test_a_diverged_client_is_dropped_counted_and_harms_nobody(world, execution,
 
 
 def test_one_trace_for_a_grid_and_no_implicit_transfer(world):
-    _, step = worlds.cohort_step("small_cnn", "map", 1)
+    _, step = worlds.cohort_step(world.model, "map", 1)
     step.clear_cache()
     plans = [
         grid_rows(

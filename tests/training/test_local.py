@@ -12,6 +12,8 @@ from dpsparfl_jax.training import keys, local, masks, noise, sampling
 from tests import worlds
 from tests.reference import plain
 
+MODELS = ["logistic", pytest.param("small_cnn", marks=pytest.mark.slow)]
+
 
 def pieces(world, client, row, steps, capacity=12):
     """Mask, batches and noise that the engine draws, from the same functions."""
@@ -127,17 +129,11 @@ def test_diagnostics_equal_the_equations():
 
 
 @jax.numpy_dtype_promotion("standard")  # optax's Adam mixes int and float itself
-@pytest.mark.parametrize(
-    "optimizer",
-    [
-        "sgd",
-        pytest.param("momentum", marks=pytest.mark.slow),
-        pytest.param("adam", marks=pytest.mark.slow),
-    ],
-)
-def test_without_clip_noise_and_mask_it_is_fedavgs_local_training(optimizer):
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
+@pytest.mark.parametrize("model", MODELS)
+def test_without_clip_noise_and_mask_it_is_fedavgs_local_training(model, optimizer):
     """Against a plain loop over an unmodified Flax model and native convolutions."""
-    world, client, steps = worlds.make_world(), 3, 3
+    world, client, steps = worlds.make_world(model), 3, 3
     row = one_row(world, client, clipping="off", noise_multiplier=None)
     row = row._replace(keep=np.uint32(2**32 - 1))
     spec = worlds.make_spec(world, steps=steps, optimizer=optimizer)
@@ -188,8 +184,9 @@ def test_full_sampling_of_one_client_is_gradient_descent():
     np.testing.assert_allclose(got, kernel - layer["kernel"], atol=2e-6)
 
 
-def test_padded_sizes_and_methods_do_not_matter():
-    world, client = worlds.make_world("small_cnn"), 0
+@pytest.mark.parametrize("model", MODELS)
+def test_padded_sizes_and_methods_do_not_matter(model):
+    world, client = worlds.make_world(model), 0
     row = one_row(world, client)
     base = train(world, row, client, worlds.make_spec(world))
     for spec, choose in [
