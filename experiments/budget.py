@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from dpsparfl_jax import config
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.privacy import budgets, calibrate, opening, poisson
+from dpsparfl_jax.privacy import budgets, calibrate, first_ledger, poisson
 from dpsparfl_jax.privacy.accountants import all_accountants
 from dpsparfl_jax.privacy.curves import CurveStore, affordable
 from dpsparfl_jax.privacy.mechanism import Mechanism, Release, group_mechanisms
@@ -94,7 +94,7 @@ def main() -> None:
     )
     print(f"{title}, delta {_DELTA.value:g}")
     groups = group_mechanisms([mechanism])
-    print(opening.affordability_table(groups, epsilons, stores, _LIMIT.value))
+    print(first_ledger.affordability_table(groups, epsilons, stores, _LIMIT.value))
     for name, value in after_one.items():
         print(f"epsilon after one participation ({name.upper()}): {value:.4f}")
     if _PARTICIPATIONS.value is not None:

@@ -20,7 +20,7 @@ from dpsparfl_jax.planning import planner as planner_lib
 from dpsparfl_jax.planning import schedule as schedule_lib
 from dpsparfl_jax.planning import theory
 from dpsparfl_jax.planning.schedule import Schedule
-from dpsparfl_jax.privacy import opening
+from dpsparfl_jax.privacy import first_ledger
 
 from . import cli, presets
 
@@ -86,7 +86,7 @@ def main() -> None:
     from dpsparfl_jax.runner.run import Run  # JAX takes seconds to load
 
     run = Run(_PRESET.value, settings).outlined()
-    ledger, message = opening.start_ledger(
+    ledger, message = first_ledger.start_ledger(
         settings, run.outline.sizes, run.outline.capacity
     )
     print(message)

@@ -17,7 +17,7 @@ from dpsparfl_jax.data import packing
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.privacy.clip_norm import ClipNorm
 from dpsparfl_jax.runner import programs, tasks
-from dpsparfl_jax.runner.clip_norm import choose_clip_norm
+from dpsparfl_jax.runner.choose_clip_norm import choose_clip_norm
 from dpsparfl_jax.runner.run import Run
 from dpsparfl_jax.sparsifiers import make_sparsifier
 from dpsparfl_jax.training import cohort, keys

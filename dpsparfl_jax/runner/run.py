@@ -23,7 +23,7 @@ from dpsparfl_jax.data.partition import Partition
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.planning import planner as planner_lib
 from dpsparfl_jax.planning.schedule import Schedule
-from dpsparfl_jax.privacy import opening, poisson
+from dpsparfl_jax.privacy import first_ledger, poisson
 from dpsparfl_jax.privacy.ledger import Ledger
 from dpsparfl_jax.records import rows
 from dpsparfl_jax.records.columns import Row
@@ -117,7 +117,7 @@ class Run:
     ) -> "Run":
         """With its plan; a `schedule` that is known already is checked, not remade."""
         began = clock()
-        ledger, message = opening.start_ledger(
+        ledger, message = first_ledger.start_ledger(
             self.settings, self.outline.sizes, self.outline.capacity
         )
         planner = self.make_planner(ledger)

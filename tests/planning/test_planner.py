@@ -10,7 +10,7 @@ from dpsparfl_jax.config import RunConfig, ScheduleConfig
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.planning import planner as planning
 from dpsparfl_jax.planning import schedule, theory
-from dpsparfl_jax.privacy import opening
+from dpsparfl_jax.privacy import first_ledger
 from dpsparfl_jax.runner.prefetch import prefetch
 from dpsparfl_jax.scheduling.joint import solve_joint
 from dpsparfl_jax.types import ModelSize
@@ -38,7 +38,7 @@ def config(seed=0, rounds=0, epsilon_hi=6.0, wireless=None, **changes) -> RunCon
 
 
 def plan(settings, sizes=SIZES):
-    ledger, _ = opening.start_ledger(settings, sizes, 60)
+    ledger, _ = first_ledger.start_ledger(settings, sizes, 60)
     return planning.plan(planning.Planner(settings, sizes, MODEL, ledger))
 
 
@@ -117,7 +117,7 @@ def test_policies_see_the_same_world():
     first, second = (plan(config(rounds=4, policy=p)) for p in ("random", "delay_min"))
     assert not np.array_equal(first.client, second.client)
     settings = config(rounds=4)
-    ledger, _ = opening.start_ledger(settings, SIZES, 60)
+    ledger, _ = first_ledger.start_ledger(settings, SIZES, 60)
     planners = [
         planning.Planner(config(rounds=4, policy=p), SIZES, MODEL, ledger)
         for p in ("random", "delay_min")
@@ -154,7 +154,7 @@ def test_the_delay_law_holds_in_every_unit_and_start():
 
 def test_streaming_and_prefetching_give_the_same_rounds():
     settings = config(rounds=7)
-    ledger, _ = opening.start_ledger(settings, SIZES, 60)
+    ledger, _ = first_ledger.start_ledger(settings, SIZES, 60)
     whole = planning.plan(planning.Planner(settings, SIZES, MODEL, ledger))
     planner = planning.Planner(settings, SIZES, MODEL, ledger)
     rounds = list(prefetch(planning.stream(planner), ahead=2))
@@ -196,7 +196,7 @@ def test_schedules_are_saved_and_loaded(tmp_path):
 
 def test_no_live_client_gives_an_empty_plan():
     settings = config()
-    ledger, _ = opening.start_ledger(settings, SIZES, 60)
+    ledger, _ = first_ledger.start_ledger(settings, SIZES, 60)
     spent = dataclasses.replace(ledger, affordable=np.zeros(20, np.int64))
     made = planning.plan(planning.Planner(settings, SIZES, MODEL, spent))
     assert made.num_rounds == 0
@@ -229,7 +229,7 @@ def test_rounds_without_a_feasible_edge_are_skipped_and_recorded():
 
 def test_rewards_are_shared_by_those_who_can_send():
     settings = config(energy_budget_j=0.7)
-    ledger, _ = opening.start_ledger(settings, SIZES, 60)
+    ledger, _ = first_ledger.start_ledger(settings, SIZES, 60)
     planner = planning.Planner(settings, SIZES, MODEL, ledger)
     sizes = set()
     for index in range(30):
@@ -248,7 +248,7 @@ def test_rewards_are_shared_by_those_who_can_send():
 def test_noise_aware_bounds_of_the_keep_rate(smoothness, cap, curvature):
     """The best keep rate lies below the least one, inside, or above 1."""
     settings = config(noise_aware=True, smoothness=smoothness)
-    ledger, _ = opening.start_ledger(settings, SIZES, 60)
+    ledger, _ = first_ledger.start_ledger(settings, SIZES, 60)
     problem = planning.Planner(settings, SIZES, MODEL, ledger).observe(0)[0].problem
     best = theory.best_keep_rate(settings, PARAMETERS, 1 / 5)
     assert problem.keep_max[0] == pytest.approx(cap, abs=0.01)
@@ -263,7 +263,7 @@ def test_theory_refuses_schedules_without_content():
         theory.convergence_terms(config(), nobody, SIZES, PARAMETERS, **arguments)
     with pytest.raises(InputError, match="at least 2 rounds"):
         theory.queue_statistics(plan(config(rounds=1)))
-    ledger, _ = opening.start_ledger(config(), SIZES, 60)
+    ledger, _ = first_ledger.start_ledger(config(), SIZES, 60)
     for sizes, parameters in ((SIZES[:0], PARAMETERS), (SIZES, 0)):
         model = ModelSize(parameters, UNITS)
         with pytest.raises(InputError, match="at least one client and one parameter"):
@@ -271,7 +271,7 @@ def test_theory_refuses_schedules_without_content():
 
 
 def test_an_unreachable_delay_target_is_said():
-    ledger, _ = opening.start_ledger(config(), SIZES, 60)
+    ledger, _ = first_ledger.start_ledger(config(), SIZES, 60)
     for target, reachable in ((120.0, True), (20.0, False)):
         settings = config(delay_target_s=target, energy_budget_j=24.0)
         planner = planning.Planner(settings, SIZES, MODEL, ledger)
@@ -283,7 +283,7 @@ def test_an_unreachable_delay_target_is_said():
 
 
 def test_sizes_must_fit_the_ledger():
-    ledger, _ = opening.start_ledger(config(), SIZES, 60)
+    ledger, _ = first_ledger.start_ledger(config(), SIZES, 60)
     with pytest.raises(InputError, match="20 clients, but 3 sizes"):
         planning.Planner(config(), SIZES[:3], MODEL, ledger)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpsparfl_jax import config
-from dpsparfl_jax.runner.clip_norm import choose_clip_norm
+from dpsparfl_jax.runner.choose_clip_norm import choose_clip_norm
 from dpsparfl_jax.training import clipping, norms
 from dpsparfl_jax.types import ImageSet
 from tests.worlds import SHAPE, make_world
@@ -91,12 +91,12 @@ def test_only_clients_that_answer_are_asked(world):
 
 
 def test_a_configuration_says_how_the_quantile_is_asked():
-    from dpsparfl_jax.privacy import opening
+    from dpsparfl_jax.privacy import first_ledger
 
     privacy = config.PrivacyConfig(clip_calibration="private", clip_rounds=7)
     settings = config.RunConfig(privacy=privacy)
-    query = opening.quantile_query(settings)
+    query = first_ledger.quantile_query(settings)
     assert query.rounds == 7
     assert query.start == settings.training.clip_norm
     plain = dataclasses.replace(privacy, clip_calibration="median")
-    assert opening.quantile_query(config.RunConfig(privacy=plain)) is None
+    assert first_ledger.quantile_query(config.RunConfig(privacy=plain)) is None

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsparfl_jax.config import RunConfig
-from dpsparfl_jax.privacy import clip_norm, opening
+from dpsparfl_jax.privacy import clip_norm, first_ledger
 from dpsparfl_jax.types import ImageSet
 
 NormsOf = Callable[[ImageSet], jax.Array]
@@ -36,7 +36,7 @@ def choose_clip_norm(
     norms = jax.device_get(norms_of(ImageSet(train.images[owned], train.labels[owned])))
     if way == "median":
         return clip_norm.median_clip_norm(norms)
-    query = opening.quantile_query(settings)
+    query = first_ledger.quantile_query(settings)
     assert query is not None
     ends = np.cumsum([len(client) for client in answering])[:-1]
     chosen, _ = clip_norm.private_clip_norm(np.split(norms, ends), query, settings.seed)
