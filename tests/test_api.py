@@ -73,7 +73,7 @@ def test_all_policies_on_all_partitions(accountant):
 @pytest.mark.parametrize(
     ("model", "shape"),
     [
-        ("mnist_cnn", (28, 28, 1)),
+        pytest.param("mnist_cnn", (28, 28, 1), marks=pytest.mark.slow),
         pytest.param("cifar_cnn", (32, 32, 3), marks=pytest.mark.slow),
     ],
 )
@@ -143,3 +143,13 @@ def test_refusals():
         dpsparfl_jax.simulate(toy.settings(schedule={"policy": "x"}))
     with pytest.raises(InputError, match="sampling rate above 1"):
         dpsparfl_jax.simulate(toy.settings(training={"batch_size": 61.0}))
+
+
+def test_what_is_not_private_is_a_warning_and_is_kept():
+    raw = toy.settings(privacy={"clip_calibration": "median"}, length={"rounds": 1})
+    with pytest.warns(UserWarning, match="not private") as heard:
+        result = dpsparfl_jax.simulate(raw)
+    assert result.warnings == tuple(str(each.message) for each in heard)
+    silent = toy.settings(privacy={"noise": False}, length={"rounds": 1})
+    with pytest.warns(UserWarning, match="No noise is added"):
+        dpsparfl_jax.plan(silent)

@@ -24,6 +24,7 @@ from experiments.paper import (
 )
 from tests import toy
 from tests.commands import ROOT, assert_refused, call_program, run_program
+from tests.marks import mostly_slow
 
 RESULTS = (ROOT / "RESULTS.md").read_text()
 SHOWN = sorted(set(re.findall(r"\((experiments/results/\w+/\w+)\.png\)", RESULTS)))
@@ -237,7 +238,7 @@ def test_bad_requests_are_refused(tmp_path):
         catalogue.get_figures("")
 
 
-@pytest.mark.parametrize("shown", SHOWN)
+@pytest.mark.parametrize("shown", mostly_slow(SHOWN, 4))
 def test_pictures_of_the_results_are_drawn_from_their_tables(shown, tmp_path):
     path = ROOT / f"{shown}.csv"
     with Image.open(ROOT / f"{shown}.png") as picture:

@@ -12,6 +12,7 @@ import pytest
 from dpsparfl_jax.privacy import rdp as rdp_lib
 from dpsparfl_jax.privacy.accountants import all_accountants
 from dpsparfl_jax.privacy.mechanism import Mechanism, Release
+from tests.marks import mostly_slow
 from tests.reference import accounting
 
 ACCOUNTANTS = all_accountants()
@@ -49,7 +50,7 @@ TABLE = (  # noise multiplier, batch size, participations under RDP, under PLD
 )
 
 
-@pytest.mark.parametrize(("sigma", "batch", "rdp", "pld"), TABLE)
+@pytest.mark.parametrize(("sigma", "batch", "rdp", "pld"), mostly_slow(TABLE, 4))
 def test_table(sigma, batch, rdp, pld):
     mechanism = Mechanism(Release(batch / 1000, sigma, 60), 1e-3)
     for name, text in (("rdp", rdp), ("pld", pld)):

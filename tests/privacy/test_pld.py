@@ -8,6 +8,7 @@ from scipy import optimize, stats
 from dpsparfl_jax.privacy.mechanism import Mechanism, Release
 from dpsparfl_jax.privacy.pld import PldAccountant
 from dpsparfl_jax.privacy.rdp import RdpAccountant
+from tests.marks import mostly_slow
 from tests.privacy.grid import GRID, mechanism
 
 ONCE = np.array([1])
@@ -24,7 +25,7 @@ def library(*releases, interval=1e-3):
 
 
 @pytest.mark.parametrize(
-    ("q", "sigma", "steps"), sorted({setting[:3] for setting in GRID})
+    ("q", "sigma", "steps"), mostly_slow(sorted({setting[:3] for setting in GRID}), 5)
 )
 def test_equals_dp_accounting_and_is_below_renyi(q, sigma, steps):
     interval = OURS.interval_for(mechanism(q, sigma, steps, 0.5))

@@ -14,7 +14,7 @@ from dpsparfl_jax.scheduling.base import Observation, make_policy, register_poli
 from tests.reference.feasible import check_allocation
 from tests.scheduling.instances import TRADEOFF, random_problem
 
-NAMES = ("delay_min", "dp_sparfl", "random", "round_robin")
+NAMES = ("dp_sparfl", "delay_min", "round_robin", "random")
 
 
 def observation(seed, users=20, **changes):
@@ -27,7 +27,7 @@ def make(name, **changes):
 
 
 def test_names():
-    assert sorted(POLICIES.names()) == sorted(NAMES)
+    assert POLICIES.names() == NAMES
     with pytest.raises(
         InputError, match="unknown policy 'best': choose one of dp_sparfl"
     ):

@@ -1,0 +1,73 @@
+"""Are settings written and read back whole, and compared by what they move?"""
+
+import dataclasses
+import json
+
+import pytest
+
+from dpsparfl_jax import config, config_values
+from dpsparfl_jax.errors import InputError
+from tests import toy
+from tests.commands import call_program
+
+
+def test_settings_survive_json():
+    settings = toy.settings(seed=3, schedule={"keep_rate": 0.3})
+    text = json.dumps(config_values.as_dict(settings))
+    assert config_values.from_dict(json.loads(text)) == settings
+
+
+def test_names_of_the_version_before_are_read():
+    values = config_values.as_dict(config.RunConfig())
+    values["run"] = {**values.pop("length"), "rounds": 7}
+    values["training"]["mask"] = "fixed_count"
+    del values["training"]["sparsifier"], values["server"]
+    read = config_values.from_dict(values)
+    assert read.length.rounds == 7
+    assert read.training.sparsifier == "fixed_count"
+    assert read.server == config.ServerConfig()
+
+
+@pytest.mark.parametrize(
+    "values", [{"nothing": {}}, {"training": {"unknown": 1}}, {"training": 3}]
+)
+def test_what_is_no_configuration_is_refused(values):
+    with pytest.raises(InputError, match="no configuration of ours"):
+        config_values.from_dict(values)
+
+
+def test_every_setting_moves_one_thing():
+    settings = config.RunConfig()
+    for section in config.SECTIONS:
+        names = {field.name for field in dataclasses.fields(getattr(settings, section))}
+        moving = [
+            set(config_values.moving(settings, what)[section])
+            for what in ("results", "rounding", "nothing")
+        ]
+        assert set.union(*moving) == names
+        assert sum(map(len, moving)) == len(names)
+
+
+def test_digests_and_differences_follow_what_moves_results():
+    base, faster = toy.settings(), toy.settings(perf={"eval_batch_size": 7})
+    other = toy.settings(training={"clip_norm": 3.0})
+    assert config_values.digest(base) == config_values.digest(faster)
+    assert config_values.digest(base) != config_values.digest(other)
+    then, now = (config_values.moving(each, "results") for each in (base, other))
+    assert config_values.differences(then, now) == [
+        "training.clip_norm was 2.0, is 3.0"
+    ]
+    seeds = (config_values.as_dict(toy.settings(seed)) for seed in (1, 2))
+    assert config_values.differences(*seeds) == ["seed was 1, is 2"]
+
+
+def test_a_flag_of_the_version_before_is_taken_with_a_hint(tmp_path):
+    done = call_program(
+        "experiments.schedule_only",
+        "--perf.cache_dir=",
+        "--plot=",
+        "--privacy.accountant=rdp",
+        "--run.rounds=2",
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "run.rounds is called length.rounds now: use that.\n"
