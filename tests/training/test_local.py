@@ -188,9 +188,10 @@ def test_full_sampling_of_one_client_is_gradient_descent():
 def test_padded_sizes_and_methods_do_not_matter(model):
     world, client = worlds.make_world(model), 0
     row = one_row(world, client)
-    base = train(world, row, client, worlds.make_spec(world))
+    several = worlds.make_spec(world, padded_sizes=(4, 8, 12))
+    base = train(world, row, client, several)
     for spec, choose in [
-        (worlds.make_spec(world), False),
+        (several, False),
         (worlds.make_spec(world, padded_sizes=(12,)), True),
         (worlds.make_spec(world, method="vmap"), True),
     ]:
