@@ -29,7 +29,9 @@ def plain_evaluation(world, run):
     )
 
 
-@pytest.mark.parametrize("batch_size", [7, 180, 1000])
+@pytest.mark.parametrize(
+    "batch_size", [7, 180, pytest.param(1000, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("execution", ["map", "vmap"])
 def test_equals_a_plain_forward_pass(batch_size, execution):
     world = worlds.make_world("small_cnn", seeds=(0, 5))

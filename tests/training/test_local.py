@@ -23,7 +23,7 @@ def pieces(world, client, row, steps, capacity=12):
         for purpose in (Purpose.MASK, Purpose.SAMPLING, Purpose.NOISE)
     )
     params = worlds.first_params(world)
-    mask = masks.bernoulli_mask(mask_key, params, jnp.uint32(row.keep))
+    mask = jax.jit(masks.bernoulli_mask)(mask_key, params, jnp.uint32(row.keep))
     batches = sampling.poisson_batches(
         sampling_key,
         jnp.uint32(row.inclusion),
@@ -34,8 +34,9 @@ def pieces(world, client, row, steps, capacity=12):
     )
     unit = jax.tree.map(jnp.zeros_like, params)
     kept = jax.tree.map(jnp.ones_like, params)
+    add = jax.jit(noise.add_noise)
     noises = [
-        noise.add_noise(jax.random.fold_in(noise_key, step), unit, kept, jnp.float32(1))
+        add(jax.random.fold_in(noise_key, step), unit, kept, jnp.float32(1))
         for step in range(steps)
     ]
     return jax.device_get((mask, batches, noises))
@@ -129,7 +130,9 @@ def test_diagnostics_equal_the_equations():
 
 
 @jax.numpy_dtype_promotion("standard")  # optax's Adam mixes int and float itself
-@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
+@pytest.mark.parametrize(
+    "optimizer", ["sgd", pytest.param("momentum", marks=pytest.mark.slow), "adam"]
+)
 @pytest.mark.parametrize("model", MODELS)
 def test_without_clip_noise_and_mask_it_is_fedavgs_local_training(model, optimizer):
     """Against a plain loop over an unmodified Flax model and native convolutions."""
@@ -188,9 +191,10 @@ def test_full_sampling_of_one_client_is_gradient_descent():
 def test_padded_sizes_and_methods_do_not_matter(model):
     world, client = worlds.make_world(model), 0
     row = one_row(world, client)
-    base = train(world, row, client, worlds.make_spec(world))
+    several = worlds.make_spec(world, padded_sizes=(4, 8, 12))
+    base = train(world, row, client, several)
     for spec, choose in [
-        (worlds.make_spec(world), False),
+        (several, False),
         (worlds.make_spec(world, padded_sizes=(12,)), True),
         (worlds.make_spec(world, method="vmap"), True),
     ]:

@@ -35,7 +35,7 @@ def test_norms_are_those_of_single_gradients(world, method):
         return clipping.example_losses(logits, label[None])[0]
 
     pixels = (world.data.images.astype(np.float32) / 255 - 0.5) / 0.5
-    gradients = jax.vmap(jax.grad(loss), in_axes=(None, 0, 0))(
+    gradients = jax.jit(jax.vmap(jax.grad(loss), in_axes=(None, 0, 0)))(
         params, pixels, world.data.labels
     )
     squares = [
