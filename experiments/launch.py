@@ -149,6 +149,8 @@ def train(
             refused[name] = InputError(f"{reason} --resume goes on with it.")
         except InputError as reason:
             refused[name] = reason
+    if not wanted:
+        raise next(iter(refused.values()))
     hooks = drive.Hooks(say, warn=say, clock=clock, stop=stopper.asked)
     try:
         outcome = drive.drive(list(wanted), list(wanted.values()), hooks)

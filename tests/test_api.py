@@ -7,7 +7,7 @@ import pytest
 
 import dpsparfl_jax
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.records import rows
+from dpsparfl_jax.records.columns import WALL_TIMES
 from dpsparfl_jax.runner import grouping
 from dpsparfl_jax.runner.run import Run, outline
 from tests import toy
@@ -97,7 +97,7 @@ def test_iterating_gives_the_same_rows_as_they_come():
     result = dpsparfl_jax.simulate(settings)
     seen = list(dpsparfl_jax.iterate(settings))
     assert json.dumps(seen) == json.dumps(result.rounds.to_dict("records"))
-    assert set(rows.WALL_TIMES) <= set(seen[0])
+    assert set(WALL_TIMES) <= set(seen[0])
 
 
 def test_a_plan_is_what_is_then_trained():

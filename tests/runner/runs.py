@@ -44,7 +44,7 @@ class Log:
 def sink(folder, each, log, resume=False):
     """Where a run is recorded."""
     say, clock = log.said.append, log.clock
-    return FolderSink(folder, each, resume=resume, say=say, clock=clock)
+    return FolderSink(folder, each, resume=resume, say=say, warn=say, clock=clock)
 
 
 def run(folder, *wanted, resume=False, log=None):

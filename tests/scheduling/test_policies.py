@@ -194,15 +194,15 @@ def test_a_policy_of_ones_own(monkeypatch):
         def init(self, num_clients, num_channels):
             return None
 
-        def plan(self, state, seen, random):
-            full = baselines.FullRate(seen.problem)
+        def plan(self, state, observation, random):
+            full = baselines.FullRate(observation.problem)
             return full.quickest(np.arange(5)), None
 
     policy = make("first_come")
     plan, _ = policy.plan(None, observation(0), np.random.default_rng(0))
     assert sorted(plan.client) == [0, 1, 2, 3, 4]
     with pytest.raises(InputError, match="already a policy named 'first_come'"):
-        register_policy("first_come")(FirstCome)
+        register_policy("first_come")(baselines.RandomPolicy)
 
 
 def test_settings_name_existing_solvers():
