@@ -28,7 +28,7 @@ LINKED = [
 ]
 # Pages that show a warning.
 WARNS: set[str] = set()
-LONG = ("README.md", "docs/tutorial.md")  # train for more than a few seconds
+QUICK = ("docs/howto/policy.md", "docs/howto/metric.md")  # the others train for long
 
 
 def name_of(path):
@@ -115,7 +115,7 @@ def own_registries(monkeypatch):
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(path, marks=[pytest.mark.slow] if name_of(path) in LONG else [])
+        pytest.param(path, marks=[] if name_of(path) in QUICK else [pytest.mark.slow])
         for path in PAGES
         if blocks(path, "python")
     ],

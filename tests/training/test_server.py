@@ -99,7 +99,9 @@ def test_sgd_at_rate_one_is_plain_addition_up_to_rounding():
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("optimizer", ["momentum", "adam"])
+@pytest.mark.parametrize(
+    "optimizer", ["momentum", pytest.param("adam", marks=pytest.mark.slow)]
+)
 def test_a_resumed_run_has_the_optimizers_state(optimizer, tmp_path):
     """A run recorded whole, and one cut back to an earlier checkpoint: equal bits."""
     settings = toy.settings(
@@ -119,6 +121,7 @@ def test_a_resumed_run_has_the_optimizers_state(optimizer, tmp_path):
     assert checkpoint.digest(in_memory.params) == checkpoint.digest(whole.params)
 
 
+@pytest.mark.slow
 def test_runs_of_a_grid_with_other_rates_are_single_runs_to_the_bit():
     grid = [
         toy.settings(server={"optimizer": "momentum", "learning_rate": rate})
