@@ -28,7 +28,7 @@ LINKED = [
 ]
 # Pages that show a warning.
 WARNS: set[str] = set()
-QUICK = ("docs/howto/policy.md", "docs/howto/metric.md")  # the others train for long
+QUICK = ("docs/howto/policy.md",)  # the others train
 
 
 def name_of(path):
@@ -167,7 +167,17 @@ PUBLIC = [
 ]
 
 
-@pytest.mark.parametrize("name", PUBLIC)
+TRAIN = ("api.simulate", "api.simulate_grid", "api.iterate", "records.folder.find_runs")
+TRAIN += ("records.folder.RecordedRun", "runner.checkpoint.load_params")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in TRAIN else [])
+        for name in PUBLIC
+    ],
+)
 def test_docstring_examples_run(name, own_registries, monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)

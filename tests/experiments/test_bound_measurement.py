@@ -74,6 +74,7 @@ def flat(params):
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(params)])
 
 
+@pytest.mark.slow
 def test_measurements_have_their_closed_forms_at_models_of_an_ordinary_run():
     run = prepared()
     assert {len(rows) for rows in run.data.clients.train} == {40, 80}

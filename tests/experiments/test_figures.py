@@ -154,6 +154,7 @@ def test_fairness_is_looked_at_before_clients_retire(drawn):
     assert gap > 0
 
 
+@pytest.mark.slow
 def test_the_bound_is_measured_once_and_drawn(drawn, monkeypatch):
     ours = sweeps.Sweep("toy", sweeps._POLICIES[:1], trained=False)
     monkeypatch.setitem(sweeps.SWEEPS, "bound", ours)

@@ -21,12 +21,9 @@ def test_killed_runs_go_on_to_the_same_bits(cache):
     assert found["equal"] == 2, found["rows"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "code"),
-    [
-        (signal.SIGINT, 130),
-        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow),
-    ],
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
 )
 def test_asked_to_stop_a_run_saves_and_says_how_to_go_on(tmp_path, cache, number, code):
     flags = (cache, "--schedule.policy=random", "--length.rounds=2000", *SMALL[:-2])

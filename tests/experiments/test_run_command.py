@@ -55,6 +55,7 @@ def test_another_run_in_the_folder_is_refused(quick, cache):
     assert_refused(done, "holds other runs in folders of their own")
 
 
+@pytest.mark.slow
 def test_flags_from_a_file(tmp_path, cache):
     path = tmp_path / "flags.txt"
     path.write_text("--schedule.policy=random\n--length.rounds=1\n--seed=7\n")

@@ -12,6 +12,7 @@ def run(folder, *flags, how=call_program):
     return how("experiments.schedule_only", *settings, *flags)
 
 
+@pytest.mark.slow
 def test_all_policies_and_solvers_of_the_papers_mnist_run(tmp_path):
     done = run(
         tmp_path,

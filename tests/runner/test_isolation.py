@@ -122,6 +122,7 @@ def test_a_mask_that_scales_is_used_as_a_mask_only():
         np.testing.assert_array_equal(leaf, scaled.params["Dense_0"][name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sparsifier", ["bernoulli", "structured"])
 def test_models_with_scalar_parameters_train(sparsifier):
     import flax.linen as nn
@@ -195,6 +196,7 @@ def test_a_clip_norm_that_is_not_private_is_told_to_python_callers():
     assert "NOT private" in result.warnings[0]
 
 
+@pytest.mark.slow
 def test_one_folder_may_be_given_as_it_is(tmp_path):
     fl.simulate(toy.settings(), tmp_path / "run", progress=False)
     assert [run.name for run in fl.find_runs(tmp_path)] == ["run"]
@@ -203,6 +205,7 @@ def test_one_folder_may_be_given_as_it_is(tmp_path):
         fl.simulate_grid([toy.settings(), toy.settings(1)], "ab")
 
 
+@pytest.mark.slow
 def test_columns_may_return_numbers_of_numpy(tmp_path):
     from dpsparfl_jax.records import columns
 

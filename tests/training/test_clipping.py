@@ -25,9 +25,8 @@ from tests.training.clipped_sums import (
 SHAPES = {"mnist_cnn": (28, 28, 1), "cifar_cnn": (32, 32, 3)}
 
 
-@pytest.mark.parametrize(
-    "model", ["mnist_cnn", pytest.param("cifar_cnn", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["mnist_cnn", "cifar_cnn"])
 @pytest.mark.parametrize("keep_rate", [0.05, 0.3, 1.0])
 @pytest.mark.parametrize("clip", CLIPS)
 def test_ghost_equals_vmap_on_the_paper_networks(model, keep_rate, clip):

@@ -60,7 +60,7 @@ def baseline(world):
         pytest.param("chunked", 1, marks=pytest.mark.slow),
         ("map", 8),
         pytest.param("vmap", 8, marks=pytest.mark.slow),
-        ("chunked", 3),
+        pytest.param("chunked", 3, marks=pytest.mark.slow),
     ],
 )
 def test_execution_and_devices_change_nothing(world, baseline, execution, devices):
