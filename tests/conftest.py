@@ -14,17 +14,23 @@ jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
-# Where numbers are the question, programs are optimised as users have them; elsewhere
-# (records, commands, documents) compiling quickly matters more.
-NUMBERS = {
-    *("test_batch", "test_clipping", "test_cohort", "test_evaluate", "test_local"),
-    *("test_masks", "test_noise", "test_norms", "test_sampling", "test_threefry"),
+# Tests of bookkeeping, and of many small models: compiling quickly matters more there
+# than the code that users run. None of them is compared with another process.
+QUICKLY = {
+    *("test_layer_rules", "test_server", "test_sparsifiers", "test_columns"),
+    *("test_drive", "test_resume", "test_records", "test_isolation", "test_report"),
 }
 
 
 def pytest_configure(config):
-    """Compiled programs are shared by workers, and kept in pytest's own cache."""
-    folder = config.cache.mkdir("programs")
+    """Compiled programs are shared by workers, and kept in pytest's own cache.
+
+    The fast part compiles everything without optimising, also in processes it starts.
+    """
+    fast = config.option.markexpr == "not slow"
+    if fast:
+        os.environ["XLA_FLAGS"] += " --xla_backend_optimization_level=0"
+    folder = config.cache.mkdir("fast_programs" if fast else "programs")
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
@@ -32,8 +38,7 @@ def pytest_configure(config):
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
     """Chooses how the test's programs are compiled; the two kinds never mix."""
-    fast_part = item.config.option.markexpr == "not slow"
-    quickly = fast_part or item.path.stem not in NUMBERS
+    quickly = item.path.stem in QUICKLY
     if jax.config.values["jax_disable_most_optimizations"] != quickly:
         jax.config.update("jax_disable_most_optimizations", quickly)
         from dpsparfl_jax.runner import programs
