@@ -38,7 +38,8 @@ def pytest_configure(config):
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
     """Chooses how the test's programs are compiled; the two kinds never mix."""
-    quickly = item.path.stem in QUICKLY
+    fast_part = item.config.option.markexpr == "not slow"  # is all quick already
+    quickly = item.path.stem in QUICKLY and not fast_part
     if jax.config.values["jax_disable_most_optimizations"] != quickly:
         jax.config.update("jax_disable_most_optimizations", quickly)
         from dpsparfl_jax.runner import programs
