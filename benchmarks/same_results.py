@@ -5,7 +5,8 @@
 runs the same commands in a checkout of an earlier commit and in this one: the
 quickstart (four policies), three rounds on Fashion-MNIST, a run that is killed and
 resumed, and a sweep of six points. Compared are every column that both record (but for
-wall times), clients, schedules and parameters.
+wall times), clients, schedules and parameters. What differs is printed with the largest
+relative difference; where that is near 1e-15, only a formula was rounded otherwise.
 """
 
 import json
@@ -114,18 +115,41 @@ def parameters(checkout: pathlib.Path, folders: list[pathlib.Path]) -> dict[str,
     return dict(zip(map(str, folders), done.stdout.split(), strict=True))
 
 
-def differences(old: pathlib.Path, new: pathlib.Path) -> list[str]:
-    """What the records of a run, all but its parameters, do not share."""
+def differences(old: pathlib.Path, new: pathlib.Path) -> dict[str, float]:
+    """What the records of a run, all but its parameters, do not share, and how far.
+
+    Values are the largest relative difference; infinite where they are no numbers, or
+    not as many.
+    """
     then, now = _rows(old), _rows(new)
-    wrong = [] if len(then) == len(now) else ["number of rounds"]
+    wrong = {} if len(then) == len(now) else {"number of rounds": np.inf}
     for before, after in zip(then, now, strict=False):
-        columns = set(before) & set(after) - {"host_s", "device_s"}
-        wrong += sorted(name for name in columns if before[name] != after[name])
-    if (old / "clients.csv").read_text() != (new / "clients.csv").read_text():
-        wrong.append("clients.csv")
+        for name in sorted(set(before) & set(after) - {"host_s", "device_s"}):
+            if before[name] != after[name]:
+                apart = _relative_difference(before[name], after[name])
+                wrong[name] = max(wrong.get(name, 0.0), apart)
     with np.load(old / "schedule.npz") as a, np.load(new / "schedule.npz") as b:
-        wrong += [name for name in a if not np.array_equal(a[name], b[name])]
-    return list(dict.fromkeys(wrong))
+        for name in a:
+            if not np.array_equal(a[name], b[name]):
+                apart = _relative_difference(a[name], b[name])
+                wrong[name] = max(wrong.get(name, 0.0), apart)
+    if not wrong:  # else its numbers move with those above
+        if (old / "clients.csv").read_text() != (new / "clients.csv").read_text():
+            wrong["clients.csv"] = np.inf
+    return wrong
+
+
+def _relative_difference(before: Any, after: Any) -> float:
+    """Of two numbers, or of two lists of numbers place by place."""
+    try:
+        a, b = np.asarray(before, np.float64), np.asarray(after, np.float64)
+    except (TypeError, ValueError):
+        return np.inf
+    if a.shape != b.shape:
+        return np.inf
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(a - b) / np.maximum(np.abs(a), np.finfo(np.float64).tiny)
+    return float(np.max(np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, apart)))
 
 
 def compare(scratch: pathlib.Path, old: str, data: str) -> list[dict[str, Any]]:
@@ -145,7 +169,8 @@ def compare(scratch: pathlib.Path, old: str, data: str) -> list[dict[str, Any]]:
     for name in names:
         then, now = scratch / "old" / name, scratch / "new" / name
         wrong = differences(then, now)
-        wrong += ["parameters"] * (hashes[str(then)] != hashes[str(now)])
+        if hashes[str(then)] != hashes[str(now)]:
+            wrong["parameters"] = np.inf
         rows.append({"run": name, "rounds": len(_rows(now)), "differ": wrong})
     return rows
 
@@ -158,7 +183,8 @@ def main() -> int:
         scratch = pathlib.Path(_KEEP.value or temporary).resolve()
         rows = compare(scratch, _OLD.value, data)
     for row in rows:
-        verdict = f"DIFFERS in {', '.join(row['differ'])}" if row["differ"] else "equal"
+        parts = [f"{name} ({apart:.0e})" for name, apart in row["differ"].items()]
+        verdict = f"DIFFERS in {', '.join(parts)}" if parts else "equal"
         print(f"{row['run']:<36}{row['rounds']:4d} rounds: {verdict}")
     equal = sum(not row["differ"] for row in rows)
     print(f"{equal} of {len(rows)} runs are equal to the bit to {_OLD.value}.")

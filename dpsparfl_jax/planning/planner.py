@@ -24,6 +24,7 @@ from dpsparfl_jax.scheduling.edges import make_edges, possible_edges
 from dpsparfl_jax.scheduling.problem import Allocation, RoundProblem
 from dpsparfl_jax.sparsifiers import make_sparsifier
 from dpsparfl_jax.types import ModelSize
+from dpsparfl_jax.units import shannon_rate
 from dpsparfl_jax.wireless import link
 from dpsparfl_jax.wireless.world import Conditions, World, make_world, observe
 
@@ -70,12 +71,8 @@ class Planner:
             make_sparsifier(settings.training.sparsifier).mask_bits(model),
             radio,
         )
-        rate = link.shannon_rate(
-            radio.max_power_w,
-            self.world.uplink_gain,
-            bandwidth_hz=radio.bandwidth_hz,
-            noise_w=radio.noise_w,
-        )
+        snr = radio.max_power_w * self.world.uplink_gain / radio.noise_w
+        rate = shannon_rate(radio.bandwidth_hz, snr)
         self.queues = queues.first_queues(
             settings.schedule, len(sizes), self.bits_per_rate, float(np.mean(rate))
         )

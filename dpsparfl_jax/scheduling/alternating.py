@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpsparfl_jax.registry import SOLVERS
 from dpsparfl_jax.scheduling import matching
-from dpsparfl_jax.scheduling.edges import fastest, shannon
+from dpsparfl_jax.scheduling.edges import fastest
 from dpsparfl_jax.scheduling.problem import (
     Allocation,
     RoundProblem,
@@ -23,6 +23,7 @@ from dpsparfl_jax.scheduling.problem import (
     reward_of,
     value_of,
 )
+from dpsparfl_jax.units import shannon_rate
 
 Array = NDArray[np.float64]
 _TOLERANCE, _ITERATIONS = 1e-6, 30  # relative to lambda; turns at most
@@ -168,7 +169,7 @@ def _rates_and_powers(
     """Theorem 2's keep rates for the selected at their powers, then new powers."""
     power = state.power[match.client, match.channel]
     snr = problem.snr_per_w[match.client, match.channel]
-    rate = shannon(problem.bandwidth_hz, power * snr)
+    rate = shannon_rate(problem.bandwidth_hz, power * snr)
     keep = state.keep.copy()
     keep[match.client] = keep_rate_step(
         problem, match.client, rate, problem.keep_max[match.client]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpsparfl_jax.scheduling.problem import RoundProblem
+from dpsparfl_jax.units import shannon_rate
 
 Array = NDArray[np.float64]
 LN2 = np.log(2.0)
@@ -30,15 +31,10 @@ class Edges(NamedTuple):
     last_s: Array  # f: deadline from which keep_max is sent; inf if never
 
 
-def shannon(bandwidth_hz: float, snr: Array) -> Array:
-    """Rate in bit/s at a signal-to-noise ratio, exact for vanishing ones too."""
-    return bandwidth_hz * np.log1p(snr) / LN2
-
-
 def make_edges(problem: RoundProblem) -> Edges:
     """Rates and deadlines of every edge."""
     energy = np.maximum(problem.energy_j, 0.0)[:, None]
-    full = shannon(problem.bandwidth_hz, problem.max_power_w * problem.snr_per_w)
+    full = shannon_rate(problem.bandwidth_hz, problem.max_power_w * problem.snr_per_w)
     low = problem.bits_fixed + problem.bits_per_rate * problem.keep_min
     high = problem.bits_fixed + problem.bits_per_rate * problem.keep_max[:, None]
     base = problem.base_delay_s[:, None]
@@ -71,7 +67,7 @@ def fastest(problem: RoundProblem, bits: Array | float) -> tuple[Array, Array]:
         bandwidth_hz=problem.bandwidth_hz,
         max_power_w=problem.max_power_w,
     )
-    rate = shannon(problem.bandwidth_hz, power * problem.snr_per_w)
+    rate = shannon_rate(problem.bandwidth_hz, power * problem.snr_per_w)
     with np.errstate(divide="ignore"):
         return power, np.where(power > 0, bits / rate, np.inf)
 
@@ -93,7 +89,7 @@ def largest_power(
     with np.errstate(divide="ignore", invalid="ignore"):
         c = bits * LN2 / (bandwidth_hz * snr_per_w * energy_j)
         # Enough energy for the largest power: no root is needed.
-        full_rate = shannon(bandwidth_hz, max_power_w * snr_per_w)
+        full_rate = shannon_rate(bandwidth_hz, max_power_w * snr_per_w)
         full = max_power_w * bits <= energy_j * full_rate
         root = _growth(c) / snr_per_w
     possible = (c < 1) & (energy_j > 0) & (snr_per_w > 0)
@@ -125,7 +121,7 @@ def energy_limited(
     Any shapes that fit each other.
     """
     snr = snr_per_w * (energy_j / time)
-    rate = shannon(problem.bandwidth_hz, snr)
+    rate = shannon_rate(problem.bandwidth_hz, snr)
     return rate, rate - problem.bandwidth_hz / LN2 * (snr / (1 + snr))
 
 

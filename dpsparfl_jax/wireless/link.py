@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpsparfl_jax.config import TrainingConfig, WirelessConfig
+from dpsparfl_jax.units import shannon_rate
 
 Array = NDArray[np.float64]
 SEED_BITS = 64  # of a mask's seed, where the mask itself is not sent
@@ -15,14 +16,6 @@ SEED_BITS = 64  # of a mask's seed, where the mask itself is not sent
 def path_loss_db(distance_m: ArrayLike) -> Array:
     """128.1 + 37.6 log10(distance / km), in dB (paper: Setup)."""
     return 128.1 + 37.6 * np.log10(np.asarray(distance_m, np.float64) / 1e3)
-
-
-def shannon_rate(
-    power_w: ArrayLike, gain: ArrayLike, *, bandwidth_hz: float, noise_w: float
-) -> Array:
-    """B log2(1 + P h / noise) in bit/s, whatever the shapes (paper: section III-A)."""
-    snr = np.asarray(power_w, np.float64) * np.asarray(gain, np.float64) / noise_w
-    return bandwidth_hz * np.log2(1.0 + snr)
 
 
 def payload_terms(
@@ -44,9 +37,8 @@ def downlink_delay(
 
     Departs: BUILD_NOTES "downlink" (bandwidth of all channels by default).
     """
-    rate = shannon_rate(
-        radio.ap_power_w, gain, bandwidth_hz=radio.downlink_hz, noise_w=radio.noise_w
-    )
+    snr = radio.ap_power_w * np.asarray(gain, np.float64) / radio.noise_w
+    rate = shannon_rate(radio.downlink_hz, snr)
     return radio.value_bits * num_parameters / rate
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dpsparfl_jax.config import TrainingConfig, WirelessConfig
+from dpsparfl_jax.units import shannon_rate
 from dpsparfl_jax.wireless import link
 
 RADIO = WirelessConfig()
@@ -38,12 +39,8 @@ def test_rates_and_delays_of_the_papers_radio(
 ):
     """A table computed apart from this package: 1 W, 15 kHz, -107 dBm, no fading."""
     assert link.path_loss_db(distance_m) == pytest.approx(loss_db, abs=0.06)
-    rate = link.shannon_rate(
-        RADIO.max_power_w,
-        gain(distance_m),
-        bandwidth_hz=RADIO.bandwidth_hz,
-        noise_w=RADIO.noise_w,
-    )
+    snr = RADIO.max_power_w * gain(distance_m) / RADIO.noise_w
+    rate = shannon_rate(RADIO.bandwidth_hz, snr)
     assert rate / 1e3 == pytest.approx(kbit_s, abs=0.6)
     for keep, seconds in ((1.0, full), (0.5, half), (0.1, tenth)):
         bits = payload_bits(keep, MNIST_CNN, RADIO)
