@@ -19,6 +19,7 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 QUICKLY = {
     *("test_layer_rules", "test_server", "test_sparsifiers", "test_columns"),
     *("test_drive", "test_resume", "test_records", "test_isolation", "test_report"),
+    *("test_local", "test_cohort", "test_clipping", "test_norms", "test_evaluate"),
 }
 
 
