@@ -90,10 +90,9 @@ def test_the_printed_double_mixture_squares_the_sampling_rate():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", [30, 3])
-def test_the_order_grid_is_fine_enough(part):
+def test_the_order_grid_is_fine_enough():
     finer = rdp.RdpAccountant(1.0 + 0.05 * 1.002 ** np.arange(4959))
-    for setting in GRID[::part]:
+    for setting in GRID[::6]:
         coarse = rdp.RdpAccountant().epsilon(mechanism(*setting), ONCE)[0]
         fine = finer.epsilon(mechanism(*setting), ONCE)[0]
         loss = 6e-4 if fine > 0.1 else 3e-3
