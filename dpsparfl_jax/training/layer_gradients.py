@@ -15,6 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpsparfl_jax.training.convolution import ConvInput, row_windows
+
 # Accelerators round the inputs of a default matrix product to 10 bits or fewer. A norm
 # and the sum it bounds must not be rounded apart, so these products are full float32.
 EXACT = jax.lax.Precision.HIGHEST
@@ -60,25 +62,22 @@ def formed(
     Returns:
         Norms and sums of the masked gradients of these parameters.
     """
-    clean: dict[str, jax.Array] = {}
-    for name, gradient in gradients.items():
-        flat = gradient.reshape(gradient.shape[0], -1)
-        clean[name] = jnp.where(_as_row(mask[name]) > 0, flat, _ZERO)
-    squares = [jnp.sum(flat * flat, axis=-1) for flat in clean.values()]
+    flat = {name: g.reshape(g.shape[0], -1) for name, g in gradients.items()}
+    kept = {name: mask[name].reshape(1, -1) > 0 for name in gradients}
+    # Each is one pass over the gradients; a masked copy of them is never written.
+    squares = [
+        jnp.sum(jnp.where(kept[name], g * g, _ZERO), axis=1) for name, g in flat.items()
+    ]
 
     def weighted_sum(factors: jax.Array, usable: jax.Array) -> dict[str, jax.Array]:
         total = {}
-        for name, flat in clean.items():
-            kept = dot(factors, jnp.where(usable[:, None], flat, _ZERO))
-            total[name] = kept.reshape(mask[name].shape)
+        for name, g in flat.items():
+            added = dot(factors, jnp.where(usable[:, None], g, _ZERO))
+            added = jnp.where(kept[name][0], added, _ZERO)
+            total[name] = added.reshape(mask[name].shape)
         return total
 
     return LayerGradient(functools.reduce(operator.add, squares), weighted_sum)
-
-
-def _as_row(x: jax.Array) -> jax.Array:
-    """[...] as [1, size]."""
-    return x[None] if x.ndim == 1 else x.reshape(1, -1)
 
 
 def matrix_product(
@@ -88,8 +87,30 @@ def matrix_product(
 
     Shapes: x [B, ..., in], d [B, ..., out]; kernel [..., out] and bias [out].
     """
-    kernel = _row_kernel if _is_row(x) else _patch_kernel
-    weights = kernel(mask["kernel"], x, d)
+    if _is_row(x):
+        return _with_bias(_row_kernel(mask["kernel"], x, d), mask, d)
+    kernels = jnp.einsum("bpi,bpo->bio", positions(x), positions(d), precision=EXACT)
+    return _with_bias(formed(mask, {"kernel": kernels}), mask, d)
+
+
+def convolution_kernel(
+    mask: Mapping[str, jax.Array], recorded: ConvInput, d: jax.Array
+) -> LayerGradient:
+    """Gradient of a convolution's kernel, and of its bias if the mask has one.
+
+    Shapes: recorded x [B, 1, *space, C], d [B, 1, *out_space, O].
+    """
+    x = recorded.x.reshape(recorded.x.shape[0], *recorded.x.shape[2:])
+    windows = row_windows(x, recorded.geometry)
+    rows = windows.reshape(*windows.shape[:2], -1, windows.shape[-1])
+    kernels = jnp.einsum("bkpi,bpo->bkio", rows, positions(d), precision=EXACT)
+    return _with_bias(formed(mask, {"kernel": kernels}), mask, d)
+
+
+def _with_bias(
+    weights: LayerGradient, mask: Mapping[str, jax.Array], d: jax.Array
+) -> LayerGradient:
+    """Adds the gradient of a bias, d summed over positions, if the mask has one."""
     if "bias" not in mask:
         return weights
     bias = formed(mask, {"bias": jnp.sum(positions(d), axis=1)})
@@ -129,12 +150,6 @@ def _row_kernel(mask: jax.Array, x: jax.Array, d: jax.Array) -> LayerGradient:
 def _row_scale(x: jax.Array) -> jax.Array:
     largest = jnp.max(jnp.abs(x), axis=-1, keepdims=True)
     return jnp.maximum(largest, np.finfo(np.float32).tiny)
-
-
-def _patch_kernel(mask: jax.Array, x: jax.Array, d: jax.Array) -> LayerGradient:
-    """Kernel of a layer with many positions per example: its gradient is formed."""
-    gradients = jnp.einsum("bpi,bpo->bio", positions(x), positions(d), precision=EXACT)
-    return formed({"kernel": mask}, {"kernel": gradients})
 
 
 def scale_and_shift(

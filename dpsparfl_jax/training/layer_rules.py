@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from flax.linen.dtypes import promote_dtype
 
 from dpsparfl_jax.registry import Registry
-from dpsparfl_jax.training import layer_gradients, patches
+from dpsparfl_jax.training import convolution, layer_gradients
 from dpsparfl_jax.training.layer_gradients import LayerGradient
 
 
@@ -148,12 +148,9 @@ def _is_special_product(module: Any, inputs: jax.Array) -> bool:
     )
 
 
-def _multiply(params: Mapping[str, jax.Array], x: jax.Array) -> jax.Array:
-    """The output x @ kernel + bias of a dense layer, or of patches."""
-    y = x @ params["kernel"].reshape(x.shape[-1], -1)
-    if "bias" in params:
-        y = y + jnp.broadcast_to(params["bias"], y.shape)
-    return y
+def _add_bias(params: Mapping[str, jax.Array], y: jax.Array) -> jax.Array:
+    """Adds the bias, if there is one, over the last axis."""
+    return y + jnp.broadcast_to(params["bias"], y.shape) if "bias" in params else y
 
 
 @register_layer_rule(nn.Dense)
@@ -169,7 +166,7 @@ class DenseRule(LayerRule):
 
     def output(self, params: Mapping[str, jax.Array], recorded: Any) -> jax.Array:
         """[..., in] -> [..., out]."""
-        return _multiply(params, recorded)
+        return _add_bias(params, recorded @ params["kernel"])
 
     def gradient(
         self, mask: Mapping[str, jax.Array], recorded: Any, cotangent: jax.Array
@@ -179,24 +176,38 @@ class DenseRule(LayerRule):
 
 
 @register_layer_rule(nn.Conv)
-class ConvRule(DenseRule):
-    """A convolution is a dense layer on the patches of its input."""
+class ConvRule(LayerRule):
+    """A convolution without groups and without dilation."""
 
-    def record(self, module: Any, inputs: jax.Array) -> jax.Array:
-        """Patches: [1, *space, C] -> [1, *out_space, prod(kernel_size) * C]."""
-        rank = len(patches.as_tuple(module.kernel_size, 1))
+    def record(self, module: Any, inputs: jax.Array) -> convolution.ConvInput:
+        """The input [1, *space, C] itself, and how the kernel moves over it."""
+        as_tuple = convolution.as_tuple
+        rank = len(as_tuple(module.kernel_size, 1))
         plain = (
             inputs.ndim == rank + 2
             and module.feature_group_count == 1
             and module.mask is None
-            and set(patches.as_tuple(module.input_dilation, rank)) == {1}
-            and set(patches.as_tuple(module.kernel_dilation, rank)) == {1}
+            and set(as_tuple(module.input_dilation, rank)) == {1}
+            and set(as_tuple(module.kernel_dilation, rank)) == {1}
             and module.conv_general_dilated is None
             and module.conv_general_dilated_cls is None
             and module.padding not in ("CIRCULAR", "REFLECT", "CAUSAL")
         )
         refuse_if(not plain or _is_special_product(module, inputs), module)
-        return patches.conv_patches(module, inputs)
+        geometry = convolution.geometry_of(module, inputs.shape[1:-1])
+        return convolution.ConvInput(inputs, geometry)
+
+    def output(self, params: Mapping[str, jax.Array], recorded: Any) -> jax.Array:
+        """[1, *space, C] -> [1, *out_space, O]."""
+        kernel = params["kernel"]
+        y = convolution.convolve(recorded.x, kernel, recorded.geometry)
+        return _add_bias(params, y)
+
+    def gradient(
+        self, mask: Mapping[str, jax.Array], recorded: Any, cotangent: jax.Array
+    ) -> LayerGradient:
+        """From formed gradients: a kernel is small."""
+        return layer_gradients.convolution_kernel(mask, recorded, cotangent)
 
 
 class _NormRule(LayerRule):
@@ -220,9 +231,7 @@ class _NormRule(LayerRule):
         y: jax.Array = recorded
         if "scale" in params:
             y = y * jnp.broadcast_to(params["scale"], y.shape)
-        if "bias" in params:
-            y = y + jnp.broadcast_to(params["bias"], y.shape)
-        return y
+        return _add_bias(params, y)
 
     def gradient(
         self, mask: Mapping[str, jax.Array], recorded: Any, cotangent: jax.Array
