@@ -100,7 +100,8 @@ def _convolution(
     def by_windows(x: jax.Array, kernel: jax.Array) -> jax.Array:
         windows = row_windows(x, geometry)
         rows = kernel.reshape(kernel.shape[0], -1, kernel.shape[-1])
-        return sum(windows[:, k] @ rows[k] for k in range(rows.shape[0]))
+        products = [windows[:, k] @ rows[k] for k in range(rows.shape[0])]
+        return functools.reduce(jnp.add, products)
 
     def native_back(cotangent: jax.Array, kernel: jax.Array) -> jax.Array:
         if set(geometry.strides) != {1}:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.training import clipping, models, patches
+from dpsparfl_jax.training import clipping, models
 from tests import worlds
 from tests.reference import plain
 from tests.training import odd_models
@@ -218,28 +218,6 @@ def test_no_record_touches_another_whatever_the_model_does(method):
 )
 def test_other_models_fall_back_with_a_log_line_and_stay_right(net, caplog):
     assert agree(net, caplog)
-
-
-@pytest.mark.parametrize(
-    ("kernel", "strides", "padding"),
-    [
-        ((3, 2), (2, 1), "VALID"),
-        pytest.param((5, 5), (1, 1), "SAME", marks=pytest.mark.slow),
-    ],
-)
-def test_patches_times_a_matrix_is_the_native_convolution(kernel, strides, padding):
-    conv = nn.Conv(7, kernel, strides=strides, padding=padding)
-    x = jax.random.normal(jax.random.key(0), (2, 9, 8, 3))
-    variables = jax.jit(conv.init)(jax.random.key(1), x)
-    pads = jax.lax.padtype_to_pads(x.shape[1:3], kernel, strides, padding)
-
-    @jax.jit
-    def by_patches(variables, x):
-        windows = patches.extract_patches(x, kernel, strides, tuple(pads))
-        return windows @ variables["params"]["kernel"].reshape(-1, 7)
-
-    own = by_patches(variables, x)
-    np.testing.assert_allclose(own, jax.jit(conv.apply)(variables, x), atol=1e-5)
 
 
 def planned_bytes_per_example(method, hidden):
