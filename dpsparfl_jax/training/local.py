@@ -115,6 +115,23 @@ def normalise(
     return pixels * jnp.broadcast_to(scale, shape) - jnp.broadcast_to(shift, shape)
 
 
+class Prepared(NamedTuple):
+    """What a task's steps share: drawn once, from its own keys."""
+
+    mask: Params
+    batches: sampling.Batches
+    noise_key: jax.Array
+    noise_std: jax.Array
+
+
+class LocalState(NamedTuple):
+    """A task between two local steps."""
+
+    params: Params
+    optimizer: Any
+    trace: StepTrace  # leaves [tau, ...]
+
+
 def train_client(
     spec: LocalSpec,
     params: Params,
@@ -132,72 +149,153 @@ def train_client(
     that holds it, by a branch that only pays when tasks are not vmapped; the result is
     the same.
     """
+    prepared = prepare(spec, params, records, task, root)
+    state = advance(
+        spec,
+        prepared,
+        begin(spec, params, prepared, task),
+        data,
+        records,
+        task,
+        (0, spec.steps),
+        choose_size=choose_size,
+    )
+    return finish(params, prepared, state, task)
+
+
+def prepare(
+    spec: LocalSpec,
+    params: Params,
+    records: ClientRecords,
+    task: Tasks,
+    root: jax.Array,
+) -> Prepared:
+    """Draws a task's mask and batches; of `params` only the shapes matter."""
     mask_key, sampling_key, noise_key = (
         keys.task_key(root, purpose, task.round, task.client)
         for purpose in (Purpose.MASK, Purpose.SAMPLING, Purpose.NOISE)
     )
-    drawn = spec.sparsifier.draw(mask_key, params, task.keep)
-    # Norms weigh by the mask and sums select by it: a sparsifier that scales what it
-    # keeps must not slip past the bound.
-    mask = jax.tree.map(lambda leaf: (leaf > 0).astype(jnp.float32), drawn)
-    batches = sampling.poisson_batches(
-        sampling_key,
-        task.inclusion,
-        records.size,
-        steps=spec.steps,
-        table_length=records.indices.shape[0],
-        capacity=spec.capacity,
-    )
+    with jax.named_scope("mask"):
+        drawn = spec.sparsifier.draw(mask_key, params, task.keep)
+        # Norms weigh by the mask and sums select by it: a sparsifier that scales what
+        # it keeps must not slip past the bound.
+        mask = jax.tree.map(lambda leaf: (leaf > 0).astype(jnp.float32), drawn)
+        # Whoever uses it reads it: XLA would rather hash all coordinates again.
+        mask = jax.lax.optimization_barrier(mask)
+    with jax.named_scope("sampling"):
+        batches = sampling.poisson_batches(
+            sampling_key,
+            task.inclusion,
+            records.size,
+            steps=spec.steps,
+            table_length=records.indices.shape[0],
+            capacity=spec.capacity,
+        )
     noise_std = jnp.where(
         task.noise_multiplier > 0, task.noise_multiplier * task.clip_bound, _ZERO
     )
-    counts = [jnp.sum(leaf > 0, dtype=jnp.int32) for leaf in jax.tree.leaves(mask)]
-    kept = jnp.sum(jnp.stack(counts), dtype=jnp.int32)
+    return Prepared(mask, batches, noise_key, noise_std)
+
+
+def begin(
+    spec: LocalSpec, params: Params, prepared: Prepared, task: Tasks
+) -> LocalState:
+    """A task before its first step."""
+    width = prepared.batches.positions.shape[1]
+    nothing = jnp.zeros((spec.steps,), jnp.float32)
+    trace = StepTrace(
+        jnp.zeros((spec.steps, width), jnp.float32),
+        nothing,
+        jnp.zeros((spec.steps,), jnp.int32),
+        nothing,
+    )
+    return LocalState(params, spec.optimizer(task.learning_rate).init(params), trace)
+
+
+def advance(
+    spec: LocalSpec,
+    prepared: Prepared,
+    state: LocalState,
+    data: ImageSet,
+    records: ClientRecords,
+    task: Tasks,
+    steps: tuple[Any, Any],
+    *,
+    choose_size: bool,
+) -> LocalState:
+    """The task after the steps first, first + 1, ... of `steps` = (first, last)."""
+    mask, batches = prepared.mask, prepared.batches
     optimizer = spec.optimizer(task.learning_rate)
 
-    def step(carry: Any, inputs: Any) -> tuple[Any, StepTrace]:
-        local, state = carry
-        index, positions, count = inputs
+    def step(index: jax.Array, state: LocalState) -> LocalState:
+        count = batches.counts[index]
         summed = _clipped_sum(
             spec,
-            local,
+            state.params,
             mask,
             data,
-            records.indices[positions],
+            records.indices[batches.positions[index]],
             count,
             task.clip_bound,
             choose_size,
         )
-        noisy = noise.add_noise(
-            jax.random.fold_in(noise_key, index),
-            summed.total,
-            mask,
-            noise_std,
-            spec.noise_rounds,
-        )
-        gradient = jax.tree.map(lambda g: g / task.batch_size, noisy)
-        updates, state = optimizer.update(gradient, state, local)
-        local = optax.apply_updates(local, updates)
-        real = jnp.arange(summed.norms.size) < count
-        trace = StepTrace(
-            jnp.where(summed.finite, summed.norms, np.float32(np.inf)),
-            jnp.sum(jnp.where(summed.finite, summed.losses, _ZERO)),
-            jnp.sum(real & ~summed.finite, dtype=jnp.int32),
-            # A pass over all coordinates: once a round is enough.
-            jax.lax.cond(index == 0, optax.tree.norm, _no_norm, summed.total),
-        )
-        return (local, state), trace
+        with jax.named_scope("noise"):
+            noisy = noise.add_noise(
+                jax.random.fold_in(prepared.noise_key, index),
+                summed.total,
+                mask,
+                prepared.noise_std,
+                spec.noise_rounds,
+            )
+        with jax.named_scope("update"):
+            gradient = jax.tree.map(lambda g: g / task.batch_size, noisy)
+            updates, inner = optimizer.update(gradient, state.optimizer, state.params)
+            params = optax.apply_updates(state.params, updates)
+        with jax.named_scope("diagnosis"):
+            real = jnp.arange(summed.norms.size) < count
+            told = StepTrace(
+                jnp.where(summed.finite, summed.norms, np.float32(np.inf)),
+                jnp.sum(jnp.where(summed.finite, summed.losses, _ZERO)),
+                jnp.sum(real & ~summed.finite, dtype=jnp.int32),
+                # A pass over all coordinates: once a round is enough.
+                jax.lax.cond(index == 0, optax.tree.norm, _no_norm, summed.total),
+            )
+            trace = jax.tree.map(
+                lambda rows, row: rows.at[index].set(row), state.trace, told
+            )
+        return LocalState(params, inner, trace)
 
-    steps = (jnp.arange(spec.steps), batches.positions, batches.counts)
-    (local, _), trace = jax.lax.scan(step, (params, optimizer.init(params)), steps)
-    update = jax.tree.map(
-        lambda new, old, m: jnp.where(m > 0, new - old, _ZERO), local, params, mask
-    )
-    # Judged by the noisy update alone, so that dropping a client is post-processing.
-    largest = _LARGEST_GROWTH * (np.float32(1) + optax.tree.norm(params))
-    diverged = jnp.logical_not(optax.tree.norm(update) <= largest)  # nan diverges too
-    update = jax.tree.map(lambda leaf: jnp.where(diverged, _ZERO, leaf), update)
-    diagnostics = diagnose(trace, batches, task.clip_bound, noise_std, kept, diverged)
+    return jax.lax.fori_loop(*steps, step, state)
+
+
+def finish(
+    params: Params, prepared: Prepared, state: LocalState, task: Tasks
+) -> LocalResult:
+    """The masked update after the last step, and what is told of the task."""
+    with jax.named_scope("diagnosis"):
+        leaves = jax.tree.leaves(prepared.mask)
+        counts = [jnp.sum(leaf > 0, dtype=jnp.int32) for leaf in leaves]
+        kept = jnp.sum(jnp.stack(counts), dtype=jnp.int32)
+    with jax.named_scope("update"):
+        update = jax.tree.map(
+            lambda new, old, m: jnp.where(m > 0, new - old, _ZERO),
+            state.params,
+            params,
+            prepared.mask,
+        )
+        # Judged by the noisy update alone: dropping a client is post-processing.
+        largest = _LARGEST_GROWTH * (np.float32(1) + optax.tree.norm(params))
+        diverged = jnp.logical_not(optax.tree.norm(update) <= largest)  # nan does too
+        update = jax.tree.map(lambda leaf: jnp.where(diverged, _ZERO, leaf), update)
+    with jax.named_scope("diagnosis"):
+        diagnostics = diagnose(
+            state.trace,
+            prepared.batches,
+            task.clip_bound,
+            prepared.noise_std,
+            kept,
+            diverged,
+        )
     return LocalResult(update, task.clip_bound, diagnostics)
 
 
@@ -235,6 +333,6 @@ def _clipped_sum(
     sizes = sorted({min(size, width) for size in spec.padded_sizes})
     if not choose_size or len(sizes) == 1:
         return with_size(sizes[-1])
-    smallest = jnp.searchsorted(np.asarray(sizes, np.int32), count)
+    smallest = jnp.sum(np.asarray(sizes, np.int32) < count, dtype=jnp.int32)
     branches = [lambda size=size: with_size(size) for size in sizes]
     return jax.lax.switch(smallest, branches)
