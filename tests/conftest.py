@@ -3,14 +3,11 @@ compiled how."""
 
 import os
 
-os.environ["XLA_FLAGS"] = (
-    os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
-)
-
 import jax
 import pytest
 
 jax.config.update("jax_platforms", "cpu")
+jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
@@ -30,7 +27,8 @@ def pytest_configure(config):
     """
     fast = config.option.markexpr == "not slow"
     if fast:
-        os.environ["XLA_FLAGS"] += " --xla_backend_optimization_level=0"
+        flags = os.environ.get("XLA_FLAGS", "")
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_backend_optimization_level=0"
     folder = config.cache.mkdir("fast_programs" if fast else "programs")
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)

@@ -16,7 +16,7 @@ import dpsparfl_jax as fl
 from dpsparfl_jax import config, registry
 from dpsparfl_jax.records.columns import COLUMNS
 from dpsparfl_jax.registry import Registry
-from dpsparfl_jax.runner import programs
+from dpsparfl_jax.runner import devices
 from dpsparfl_jax.training.layer_rules import LAYER_RULES
 from tests.commands import ROOT, assert_refused, run_program
 
@@ -127,7 +127,7 @@ def test_examples_of_a_page_run_in_order(
     name = name_of(path)
     monkeypatch.setenv("HOME", str(tmp_path))  # keeps no epsilon curves
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(programs, "chosen_devices", lambda count: (jax.devices()[0],))
+    monkeypatch.setattr(devices, "chosen_devices", lambda _: (jax.devices()[0],))
     namespace = {"__name__": "page"}
     # As users have it: the tests' strict promotion is not theirs.
     with (
@@ -181,7 +181,7 @@ TRAIN += ("records.folder.RecordedRun", "runner.checkpoint.load_params")
 def test_docstring_examples_run(name, own_registries, monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(programs, "chosen_devices", lambda count: (jax.devices()[0],))
+    monkeypatch.setattr(devices, "chosen_devices", lambda _: (jax.devices()[0],))
     room, _, last = name.rpartition(".")
     thing = getattr(importlib.import_module(f"dpsparfl_jax.{room}"), last)
     finder = doctest.DocTestFinder(exclude_empty=True, recurse=True)

@@ -21,6 +21,7 @@ from dpsparfl_jax.records.columns import Row
 from dpsparfl_jax.records.rows import RoundRows
 from dpsparfl_jax.runner import grouping
 from dpsparfl_jax.runner.batch import Batch
+from dpsparfl_jax.runner.devices import start_devices
 from dpsparfl_jax.runner.prefetch import prefetch
 from dpsparfl_jax.runner.run import Described, Images, Run, load_images
 from dpsparfl_jax.runner.sinks import RoundRecord, Sink
@@ -80,6 +81,7 @@ def rounds(
 ) -> Iterator[tuple[Run, Row]]:
     """As `drive`, giving every round as it comes; `outcome` is filled on the way."""
     hooks = hooks._replace(warn=_once(hooks.warn))
+    start_devices(max((run.settings.perf.devices for run in runs), default=0))
     jobs = _outline(runs, sinks, outcome)
     numbers = grouping.group_runs([job.run for job in jobs])
     planned = (_plan(jobs[number], hooks) for group in numbers for number in group)

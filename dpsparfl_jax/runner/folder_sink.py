@@ -23,6 +23,7 @@ from dpsparfl_jax.planning import schedule as schedule_lib
 from dpsparfl_jax.planning.schedule import Schedule
 from dpsparfl_jax.privacy.clip_norm import ClipNorm
 from dpsparfl_jax.runner.checkpoint import Checkpoints
+from dpsparfl_jax.runner.devices import chosen_devices
 from dpsparfl_jax.runner.run import Run, digest_owners
 from dpsparfl_jax.runner.sinks import Beginning, RoundRecord
 from dpsparfl_jax.storage import PART
@@ -161,7 +162,7 @@ class FolderSink:
             "device": {
                 "platform": device.platform,
                 "kind": device.device_kind,
-                "count": len(jax.devices()),
+                "count": len(chosen_devices(run.settings)),
                 "machine": platform.machine(),
                 "cores": os.cpu_count(),
             },

@@ -9,8 +9,8 @@ from jax.sharding import Mesh
 
 from dpsparfl_jax import config_values
 from dpsparfl_jax.config import RunConfig
-from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.registry import MODELS, OPTIMIZERS, SPARSIFIERS
+from dpsparfl_jax.runner import devices
 from dpsparfl_jax.runner.run import Outline
 from dpsparfl_jax.training import cohort, evaluate, keys, local, models, norms, server
 from dpsparfl_jax.training.layer_rules import LAYER_RULES
@@ -25,7 +25,7 @@ class ProgramKey(NamedTuple):
     num_classes: int
     image_shape: tuple[int, ...]
     padded_sizes: tuple[int, ...]
-    devices: tuple[Any, ...]
+    devices: tuple[jax.Device, ...]
 
 
 class Program(NamedTuple):
@@ -38,16 +38,6 @@ class Program(NamedTuple):
     evaluate: evaluate.Evaluate
     norms: norms.GradientNorms
     take: Callable[[ServerState, Array], ServerState]  # a copy of one run's state
-
-
-def chosen_devices(count: int) -> tuple[jax.Device, ...]:
-    """The first `count` devices; 0 means all."""
-    devices = tuple(jax.devices())
-    if count > len(devices):
-        raise InputError(
-            f"perf.devices asks for {count} devices, but there are {len(devices)}."
-        )
-    return devices[:count] if count else devices
 
 
 def program_key(settings: RunConfig, outline: Outline) -> ProgramKey:
@@ -64,7 +54,7 @@ def program_key(settings: RunConfig, outline: Outline) -> ProgramKey:
         outline.num_classes,
         tuple(outline.image_shape),
         outline.padded_sizes,
-        chosen_devices(settings.perf.devices),
+        devices.chosen_devices(settings),
     )
 
 
@@ -105,6 +95,7 @@ def get_program(key: ProgramKey) -> Program:
             shape,
             batch_size=chosen["perf.eval_batch_size"],
             execution=execution,
+            mesh=mesh,
         ),
         _when_asked(
             lambda: norms.make_gradient_norms(model, shapes, shape, method=method)

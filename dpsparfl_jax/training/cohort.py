@@ -42,7 +42,7 @@ from dpsparfl_jax.types import (
 )
 
 EXECUTIONS = ("auto", "map", "vmap", "chunked")
-_AXIS = "tasks"
+AXIS = "tasks"  # of the mesh of devices
 
 CohortStep = Callable[
     [ServerState, ImageSet, ClientTables, RunConstants, Tasks],
@@ -61,7 +61,7 @@ class World(NamedTuple):
 
 def task_mesh(devices: list[jax.Device] | None = None) -> Mesh:
     """A mesh over which tasks are spread: all devices unless given."""
-    return Mesh(np.array(devices or jax.devices()), (_AXIS,))
+    return Mesh(np.array(devices or jax.devices()), (AXIS,))
 
 
 def replicate(tree: Any, mesh: Mesh | None = None) -> Any:
@@ -136,7 +136,7 @@ def _on_devices(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
 
     Gives sums, the same on all devices, and the diagnostics of all tasks.
     """
-    everywhere, split = PartitionSpec(), PartitionSpec(_AXIS)
+    everywhere, split = PartitionSpec(), PartitionSpec(AXIS)
     return jax.shard_map(
         function,
         mesh=mesh,
@@ -194,7 +194,7 @@ def _train_chunks(
         sums, diagnostics = jax.lax.scan(one_chunk, zero, chunks)
         flat = jax.tree.map(lambda leaf: leaf.reshape(-1), diagnostics)
         with jax.named_scope("aggregation"):
-            return jax.lax.psum(sums, _AXIS), flat
+            return jax.lax.psum(sums, AXIS), flat
 
     chunks = -(-count // (mesh.size * chunk))  # of one device
     padded = _pad_tasks(tasks, mesh.size * chunk * chunks)
@@ -353,7 +353,7 @@ def _add_in_order(
     with jax.named_scope("aggregation"):
         mine = (results.update, results.weight, results.run)
         if devices > 1:
-            mine = jax.lax.all_gather(mine, _AXIS)
+            mine = jax.lax.all_gather(mine, AXIS)
             mine = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), mine)
 
         def add(
@@ -373,7 +373,7 @@ def _hand_over(
     placement: Placement, opened: LocalState, latest: LocalState
 ) -> LocalState:
     """What each device goes on with: a task handed over to it, or its own latest."""
-    received = jax.lax.ppermute(opened, _AXIS, placement.handover)
+    received = jax.lax.ppermute(opened, AXIS, placement.handover)
     takers = np.array([taker for _, taker in placement.handover], np.int32)
-    takes = jnp.any(jax.lax.axis_index(_AXIS) == takers)
+    takes = jnp.any(jax.lax.axis_index(AXIS) == takers)
     return jax.lax.cond(takes, lambda: received, lambda: latest)

@@ -1,0 +1,48 @@
+"""How many devices train: on a CPU, one for each core.
+
+XLA spreads a single product over the cores, but not a convolution, nor the passes in
+between. Clients are independent of each other, so a core each keeps all of them busy.
+"""
+
+import os
+
+import jax
+
+from dpsparfl_jax.config import RunConfig
+from dpsparfl_jax.errors import InputError
+
+
+def start_devices(wanted: int = 0) -> None:
+    """Lets JAX have one CPU device a core, or as many as wanted.
+
+    JAX takes the number once, before it is first used: afterwards, and where JAX's own
+    setting `jax_num_cpu_devices` was made, nothing is changed.
+    """
+    if jax.config.values["jax_num_cpu_devices"] > 0:
+        return
+    try:
+        jax.config.update("jax_num_cpu_devices", max(wanted, _usable_cores()))
+    except RuntimeError:  # JAX is in use already
+        return
+
+
+def _usable_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):  # not on every system
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def chosen_devices(settings: RunConfig) -> tuple[jax.Device, ...]:
+    """The devices of a run: `perf.devices` of them; by itself all that it can use.
+
+    On a CPU that is no more than it has channels: a lone task is better off alone,
+    because XLA lets it use the cores of devices that are not in use.
+    """
+    count, devices = settings.perf.devices, tuple(jax.devices())
+    if count > len(devices):
+        raise InputError(
+            f"perf.devices asks for {count} devices, but there are {len(devices)}."
+        )
+    if not count and devices[0].platform == "cpu":
+        count = min(len(devices), settings.wireless.num_channels)
+    return devices[:count] if count else devices
