@@ -82,7 +82,7 @@ class Setting:
         )
         rate = batch / EXAMPLES
         self.capacity = poisson.batch_capacity(self.tables.sizes, rate, OVERFLOW)
-        self.padded_sizes = poisson.padded_sizes(EXAMPLES, rate, self.capacity, 6)
+        self.padded_sizes = poisson.padded_sizes(EXAMPLES, rate, self.capacity, 8)
         self.rng = rng
 
 

@@ -394,7 +394,7 @@ class PerfConfig(Section):
         static=True,
     )
     padded_sizes: int = opt(
-        6,
+        8,
         "padded batch sizes compiled when tasks run one by one",
         low=1,
         moves="rounding",

@@ -67,10 +67,11 @@ def padded_sizes(
     """Ascending padded batch sizes that waste least, the last one being `capacity`.
 
     A batch of n examples runs in the smallest size >= n; the sizes minimise the
-    expected padded size under Binomial(size, rate), by dynamic programming over even
-    sizes.
+    expected padded size under Binomial(size, rate), by dynamic programming over all
+    sizes, or over some 128 of them.
     """
-    grid = sorted({min(2 * k, capacity) for k in range(1, math.ceil(capacity / 2) + 1)})
+    every = math.ceil(capacity / 128)
+    grid = sorted({min(k + every - 1, capacity) for k in range(1, capacity + 1, every)})
     below = _binomial().cdf(grid, size, rate)  # P(n <= grid[j])
     # best[j]: least expected padded size of batches n <= grid[j], and the sizes used.
     best: list[tuple[float, tuple[int, ...]]] = [

@@ -58,6 +58,7 @@ class _Inflight(NamedTuple):
     running: NDArray[np.intp]  # numbers of the runs that trained
     ends: NDArray[np.intp]  # those for which it was the last round
     evaluated: NDArray[np.bool_]  # [R]
+    row_of_slot: NDArray[np.intp]  # [slots of all runs]
     diagnostics: Diagnostics
     evaluation: Evaluation | None
     snapshots: dict[int, ServerState]
@@ -196,12 +197,13 @@ class Batch:
         rounds = progress.starts + step
         running = np.flatnonzero(rounds < self.lengths)
         ends = running[rounds[running] + 1 == self.lengths[running]]
+        rows, row_of_slot = self._tasks_at(rounds)
         state, diagnostics = self.program.step(
             progress.state,
             progress.train,
             progress.tables,
             progress.constants,
-            self._put(self._tasks_at(rounds)),
+            self._put(rows),
         )
         evaluated = np.zeros(len(self.runs), bool)
         evaluated[running] = (rounds[running] + 1) % self.eval_every[running] == 0
@@ -219,6 +221,7 @@ class Batch:
             running,
             ends,
             evaluated,
+            row_of_slot,
             diagnostics,
             evaluation,
             snapshots,
@@ -226,8 +229,11 @@ class Batch:
         )
         return progress._replace(state=state), sent
 
-    def _tasks_at(self, rounds: NDArray[np.int64]) -> Tasks:
-        """Rows of all runs for one round each; idle where a run has ended."""
+    def _tasks_at(self, rounds: NDArray[np.int64]) -> tuple[Tasks, NDArray[np.intp]]:
+        """Rows of all runs for one round each, and the row of every slot of theirs.
+
+        A slot is a channel of a run; it is idle where nobody sends or the run has ended.
+        """
         slots = []
         for tasks_of_run, number, length in zip(
             self.tasks, rounds, self.lengths, strict=True
@@ -235,7 +241,10 @@ class Batch:
             at = min(number, length - 1)
             row = Tasks(*(column[at] for column in tasks_of_run))
             slots.append(row._replace(active=row.active & (number < length)))
-        return Tasks(*(np.concatenate(columns) for columns in zip(*slots, strict=True)))
+        rows = Tasks(*(np.concatenate(columns) for columns in zip(*slots, strict=True)))
+        # Devices are dealt rows in turn: idle ones go last, or some device has them all.
+        order = np.argsort(~rows.active, kind="stable")
+        return Tasks(*(column[order] for column in rows)), np.argsort(order)
 
     def _fetch(self, sent: _Inflight, watch: _Watch) -> list[RoundOutput]:
         """Waits for a round and brings it to the host."""
@@ -246,13 +255,14 @@ class Batch:
         share = max(1, len(sent.running))
         outputs = []
         for run in map(int, sent.running):
-            slots = slice(self.first_slot[run], self.first_slot[run + 1])
+            own = slice(self.first_slot[run], self.first_slot[run + 1])
+            rows = sent.row_of_slot[own]
             evaluated = bool(sent.evaluated[run])
             outputs.append(
                 RoundOutput(
                     run,
                     int(sent.rounds[run]),
-                    Diagnostics(*(column[slots] for column in diagnostics)),
+                    Diagnostics(*(column[rows] for column in diagnostics)),
                     float(evaluation.accuracy[run]) if evaluated else None,
                     float(evaluation.loss[run]) if evaluated else None,
                     evaluation.right[run] if run in sent.ends else None,

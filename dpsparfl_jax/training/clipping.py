@@ -5,7 +5,7 @@ gradient of a dense layer for one example: with input a, output cotangent d and 
     || M * (a d^T) ||^2 = (a*a)^T M (d*d)        and
     sum_m c_m M * (a_m d_m^T) = M * (A^T diag(c) D)
 are exact, and two matrix products serve a whole batch. A convolution's kernel is small,
-so its per-example gradient is formed from patches. `layer_rules` lists all such layers.
+so its per-example gradient is formed from windows. `layer_rules` lists all such layers.
 """
 
 import logging
@@ -147,19 +147,21 @@ def _ghost(model: nn.Module, opened: tuple[opened_layers.Layer, ...]) -> Clipped
 
         taps = opened_layers.zero_taps(opened, images.shape[0])
         cotangents, (losses, inputs) = jax.grad(total_loss, has_aux=True)(taps)
-        parts = [
-            layer.rule.gradient(
-                opened_layers.layer_params(mask, layer.path),
-                inputs[layer.path],
-                cotangents[layer.path],
-            )
-            for layer in opened
-        ]
-        norms = jnp.sqrt(sum(part.squared_norms for part in parts))
-        factors, usable = clip_factors(norms, losses, real, bound)
+        with jax.named_scope("norms"):
+            parts = [
+                layer.rule.gradient(
+                    opened_layers.layer_params(mask, layer.path),
+                    inputs[layer.path],
+                    cotangents[layer.path],
+                )
+                for layer in opened
+            ]
+            norms = jnp.sqrt(sum(part.squared_norms for part in parts))
+            factors, usable = clip_factors(norms, losses, real, bound)
         total: dict[str, Any] = {}
-        for layer, part in zip(opened, parts, strict=True):
-            _put(total, layer.path, part.weighted_sum(factors, usable))
+        with jax.named_scope("sums"):
+            for layer, part in zip(opened, parts, strict=True):
+                _put(total, layer.path, part.weighted_sum(factors, usable))
         return ClippedSum(total, jnp.where(real, norms, _ZERO), losses, usable)
 
     return clipped_sum

@@ -56,6 +56,7 @@ def geometry_of(module: nn.Conv, space: tuple[int, ...]) -> Geometry:
     return Geometry(kernel_size, strides, pairs)
 
 
+@jax.named_scope("windows")
 def row_windows(x: jax.Array, geometry: Geometry) -> jax.Array:
     """All windows of x, one row of each at a time: rows of windows come first.
 

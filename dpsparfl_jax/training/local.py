@@ -317,12 +317,12 @@ def _clipped_sum(
     width = rows.shape[0]
 
     def with_size(size: int) -> clipping.ClippedSum:
-        chosen = rows[:size]
-        images = normalise(data.images[chosen], spec.pixel_mean, spec.pixel_std)
-        real = jnp.arange(size) < count
-        summed = spec.clipped_sum(
-            params, mask, images, data.labels[chosen], real, bound
-        )
+        with jax.named_scope("sampling"):
+            chosen = rows[:size]
+            images = normalise(data.images[chosen], spec.pixel_mean, spec.pixel_std)
+            labels = data.labels[chosen]
+            real = jnp.arange(size) < count
+        summed = spec.clipped_sum(params, mask, images, labels, real, bound)
         short = (0, width - size)
         return summed._replace(
             norms=jnp.pad(summed.norms, short),
