@@ -232,7 +232,7 @@ class Batch:
     def _tasks_at(self, rounds: NDArray[np.int64]) -> tuple[Tasks, NDArray[np.intp]]:
         """Rows of all runs for one round each, and the row of every slot of theirs.
 
-        A slot is a channel of a run; it is idle where nobody sends or the run has ended.
+        A slot is a channel of a run, idle where nobody sends or the run has ended.
         """
         slots = []
         for tasks_of_run, number, length in zip(
@@ -242,7 +242,7 @@ class Batch:
             row = Tasks(*(column[at] for column in tasks_of_run))
             slots.append(row._replace(active=row.active & (number < length)))
         rows = Tasks(*(np.concatenate(columns) for columns in zip(*slots, strict=True)))
-        # Devices are dealt rows in turn: idle ones go last, or some device has them all.
+        # Devices are dealt rows in turn: idle ones go last, or one may get them all.
         order = np.argsort(~rows.active, kind="stable")
         return Tasks(*(column[order] for column in rows)), np.argsort(order)
 

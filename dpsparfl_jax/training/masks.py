@@ -16,11 +16,11 @@ from dpsparfl_jax.training import threefry
 def _coordinate_words(key: jax.Array, template: Any) -> Any:
     words = jax.random.key_data(key)
 
-    def one_leaf(leaf: jax.Array, offset: int) -> jax.Array:
-        x0, x1 = threefry.hash_counter(words, threefry.coordinates(leaf.shape, offset))
+    def mixed(numbers: jax.Array) -> jax.Array:
+        x0, x1 = threefry.hash_counter(words, numbers)
         return x0 ^ x1
 
-    return jax.tree.map(one_leaf, template, threefry.leaf_offsets(template))
+    return threefry.map_coordinates(mixed, template)
 
 
 def bernoulli_mask(key: jax.Array, template: Any, keep: jax.Array) -> Any:

@@ -57,13 +57,10 @@ def words_to_normal(radius_word: jax.Array, angle_word: jax.Array) -> jax.Array:
     return jnp.sqrt(np.float32(-2.0) * jnp.log(u)) * _sine_of_quarter_turns(v)
 
 
-def standard_normal(
-    key: jax.Array, shape: tuple[int, ...], offset: int = 0, rounds: int = 20
-) -> jax.Array:
-    """Coordinates `offset ...` of the normal field of a key, in `shape`."""
+def standard_normal(key: jax.Array, numbers: jax.Array, rounds: int = 20) -> jax.Array:
+    """The normal field of a key at these coordinate numbers (uint32)."""
     words = jax.random.key_data(key)
-    counter = threefry.coordinates(shape, offset)
-    return words_to_normal(*threefry.hash_counter(words, counter, rounds))
+    return words_to_normal(*threefry.hash_counter(words, numbers, rounds))
 
 
 def add_noise(
@@ -74,8 +71,12 @@ def add_noise(
     Noise goes on the sum, before any division (paper, Algorithm 1, step 4).
     """
 
-    def one_leaf(leaf: jax.Array, kept: jax.Array, offset: int) -> jax.Array:
-        noise = noise_std * standard_normal(key, leaf.shape, offset, rounds)
-        return jnp.where(kept > 0, leaf + noise, np.float32(0))
+    def draw(numbers: jax.Array) -> jax.Array:
+        return noise_std * standard_normal(key, numbers, rounds)
 
-    return jax.tree.map(one_leaf, total, mask, threefry.leaf_offsets(total))
+    return jax.tree.map(
+        lambda leaf, kept, noise: jnp.where(kept > 0, leaf + noise, np.float32(0)),
+        total,
+        mask,
+        threefry.map_coordinates(draw, total),
+    )

@@ -9,6 +9,8 @@ is ever written.
 
 import functools
 import math
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +18,7 @@ import numpy as np
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
+_SMALL = 2**15  # coordinates of a leaf up to which it is hashed together with others
 
 
 def _rotate_left(word: jax.Array, distance: int) -> jax.Array:
@@ -62,3 +65,26 @@ def leaf_offsets(tree: object) -> object:
     sizes = [math.prod(leaf.shape) for leaf in leaves]
     starts = [sum(sizes[:i]) for i in range(len(sizes))]
     return jax.tree.unflatten(structure, starts)
+
+
+def map_coordinates(function: Callable[[jax.Array], jax.Array], tree: Any) -> Any:
+    """`function` of the coordinate numbers of every leaf, in the leaf's shape.
+
+    `function` works number by number. A large leaf has a call of its own, which fuses
+    with what uses it; all small ones share a call, because most of the time that a hash
+    takes to compile is spent on biases otherwise.
+    """
+    leaves, structure = jax.tree.flatten(tree)
+    offsets = jax.tree.leaves(leaf_offsets(tree))
+    results: list[Any] = [None] * len(leaves)
+    small = [i for i, leaf in enumerate(leaves) if leaf.size <= _SMALL]
+    if small:
+        numbers = [coordinates((leaves[i].size,), offsets[i]) for i in small]
+        together = function(jnp.concatenate(numbers))
+        starts = np.cumsum([leaves[i].size for i in small])[:-1]
+        for i, part in zip(small, jnp.split(together, starts), strict=True):
+            results[i] = part.reshape(leaves[i].shape)
+    for i, leaf in enumerate(leaves):
+        if leaf.size > _SMALL:
+            results[i] = function(coordinates(leaf.shape, offsets[i]))
+    return jax.tree.unflatten(structure, results)

@@ -42,10 +42,9 @@ def expected_size(sizes, size, rate, capacity):
 def test_padded_sizes_waste_least(choices):
     size, rate, capacity = 100, 0.08, 21
     got = poisson.padded_sizes(size, rate, capacity, choices)
-    grid = [*range(2, 21, 2), 21]
     best = min(
         expected_size((*rest, 21), size, rate, capacity)
-        for rest in itertools.combinations(grid[:-1], choices - 1)
+        for rest in itertools.combinations(range(1, 21), choices - 1)
     )
     assert got[-1] == capacity
     assert len(got) == choices
@@ -54,7 +53,14 @@ def test_padded_sizes_waste_least(choices):
 
 def test_padded_sizes_of_a_tiny_batch():
     assert poisson.padded_sizes(10, 0.1, 1, 6) == (1,)
-    assert poisson.padded_sizes(10, 0.1, 3, 6) == (2, 3)
+    assert poisson.padded_sizes(10, 0.1, 3, 6) == (1, 2, 3)
+
+
+def test_padded_sizes_of_a_large_batch_are_found_among_some():
+    sizes = poisson.padded_sizes(10_000, 0.1, 1300, 8)
+    assert len(sizes) == 8
+    assert sizes[-1] == 1300
+    assert expected_size(sizes, 10_000, 0.1, 1300) < 1.02 * 1000
 
 
 def test_a_probability_is_never_exceeded():
