@@ -150,12 +150,12 @@ def textbook(setting: Setting, width: int) -> timing.Contender:
     roots = jax.random.split(jax.random.key(2), CLIENTS)
     pixels = local.normalise(jnp.asarray(setting.data.images), (0.5,), (0.5,))
     labels = jnp.asarray(setting.data.labels)
-    poisson = width > setting.batch
+    padded = width > setting.batch
 
     def work() -> int:
         nonlocal state
         rows, counts = zip(
-            *(_draw_batch(setting, i, width, poisson) for i in range(CLIENTS)),
+            *(_draw_batch(setting, i, width, padded) for i in range(CLIENTS)),
             strict=True,
         )
         chosen = np.stack(rows)
@@ -168,11 +168,11 @@ def textbook(setting: Setting, width: int) -> timing.Contender:
 
 
 def _draw_batch(
-    setting: Setting, client: int, width: int, poisson: bool
+    setting: Setting, client: int, width: int, padded: bool
 ) -> tuple[np.ndarray, int]:
     """Rows of a client, the first `count` of which are its batch."""
     count = setting.rng.binomial(EXAMPLES, setting.batch / EXAMPLES)
-    count = min(count, width) if poisson else setting.batch
+    count = min(count, width) if padded else setting.batch
     return client * EXAMPLES + setting.rng.permutation(EXAMPLES)[:width], count
 
 
