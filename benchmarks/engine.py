@@ -3,8 +3,10 @@ r"""How fast is private local training, and how much memory does it need?
     python -m benchmarks.engine --json results.json [--peers]
 
 Rates are real examples per second (padding is not counted) of whole local steps of five
-clients; compilation is not counted, and all contenders of a row take turns in one
-process.
+clients: medians over the turns, and quartiles as `_spread`. Compilation is not counted.
+All contenders of a row take turns and may use the same cores; the engine spreads its
+clients over one CPU device for each core, and every other contender has a process of
+its own (`benchmarks.workers`).
 
 engine              what a user runs: Poisson sampling, mask, clipping, noise, update
 textbook            the same mechanism in everyday Flax: Poisson sampling into one fixed
@@ -13,13 +15,21 @@ textbook_unpadded   the same on batches of exactly the expected size (another me
                     than the accountant's, and the most that textbook code can reach)
 nonprivate          everyday Flax SGD, client after client, batches of the expected size
 
+With `--peers`, where installed: Opacus and jax_privacy (`benchmarks.peers`), and
+without privacy torch_sgd (the same as nonprivate in everyday PyTorch) and pfl, a
+simulation by pfl-research in a process for each core (`benchmarks.pfl_peer`).
+
+A row's `steps` are the local steps of one round; only engine and pfl average clients
+after each round.
 `engine_peak_mb` and `textbook_peak_mb` are what XLA plans for the clipped sum of one
 client's batch of the expected size.
 """
 
+import contextlib
 import json
+import logging
 import pathlib
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +37,7 @@ import numpy as np
 from absl import flags
 from tqdm import tqdm
 
-from benchmarks import peers, plain, timing
+from benchmarks import peers, plain, timing, workers
 from benchmarks.plain import CLIP, NOISE, RATE
 from dpsparfl_jax.data import packing
 from dpsparfl_jax.errors import InputError
@@ -41,22 +51,40 @@ CLIENTS = 5
 EXAMPLES = 1000
 OVERFLOW = 1e-10
 IMAGE_SHAPES = {"mnist_cnn": (28, 28, 1), "cifar_cnn": (32, 32, 3)}
+
+
+class Row(NamedTuple):
+    """One row of the results; without steps, those of the flag."""
+
+    model: str
+    batch: int
+    keep_rate: float
+    steps: int | None = None
+
+
 ROWS = (
-    ("mnist_cnn", 8, 0.3),
-    ("mnist_cnn", 8, 1.0),
-    ("mnist_cnn", 16, 0.3),
-    ("mnist_cnn", 16, 1.0),
-    ("mnist_cnn", 64, 0.3),
-    ("mnist_cnn", 64, 1.0),
-    ("cifar_cnn", 8, 0.3),
-    ("cifar_cnn", 32, 0.3),
+    Row("mnist_cnn", 8, 0.3),
+    Row("mnist_cnn", 8, 1.0),
+    Row("mnist_cnn", 10, 0.3),
+    Row("mnist_cnn", 16, 0.3),
+    Row("mnist_cnn", 16, 0.3, steps=1),
+    Row("mnist_cnn", 16, 1.0),
+    Row("mnist_cnn", 64, 0.3),
+    Row("mnist_cnn", 64, 1.0),
+    Row("cifar_cnn", 2, 0.3),
+    Row("cifar_cnn", 8, 0.3),
+    Row("cifar_cnn", 32, 0.3),
 )
+_LOG = logging.getLogger(__name__)
 
 _JSON = flags.DEFINE_string("json", "", "write the results to this file")
-_PEERS = flags.DEFINE_bool("peers", False, "also measure Opacus and jax_privacy")
+_PEERS = flags.DEFINE_bool("peers", False, "also measure other libraries")
 _MODEL = flags.DEFINE_multi_string("model", None, "only rows of these models")
 _BATCH = flags.DEFINE_multi_integer("batch", None, "only rows of these batch sizes")
 _STEPS = flags.DEFINE_integer("steps", 20, "local steps of a turn", 1)
+_DEVICES = flags.DEFINE_integer(
+    "devices", 0, "CPU devices of the engine; 0 is one for each core", 0
+)
 _REPEATS = flags.DEFINE_integer("repeats", 5, "timed turns of every contender", 1)
 
 
@@ -86,8 +114,14 @@ class Setting:
         self.rng = rng
 
 
+def use_devices(count: int = 0) -> None:
+    """Makes as many CPU devices as there are cores, or `count`, before JAX is used."""
+    jax.config.update("jax_num_cpu_devices", count or timing.cores())
+
+
 def engine(setting: Setting, steps: int) -> timing.Contender:
-    """Rounds of five clients by the engine."""
+    """Rounds of five clients by the engine, spread over the devices."""
+    mesh = cohort.task_mesh(jax.devices()[:CLIENTS])
     spec = local.make_spec(
         setting.net,
         setting.params,
@@ -95,7 +129,7 @@ def engine(setting: Setting, steps: int) -> timing.Contender:
         steps=steps,
         padded_sizes=setting.padded_sizes,
     )
-    step = cohort.make_cohort_step(spec)
+    step = cohort.make_cohort_step(spec, mesh=mesh)
     rows = tasks.make_tasks(
         setting.tables,
         run=0,
@@ -110,17 +144,18 @@ def engine(setting: Setting, steps: int) -> timing.Contender:
         overflow_probability=OVERFLOW,
     )
     batched = jax.tree.map(lambda leaf: leaf[None], setting.params)
-    state = cohort.replicate(server.make_server().init(batched))
+    state = cohort.replicate(server.make_server().init(batched), mesh)
     constants = RunConstants(keys.root_key_words(0), np.ones(1, np.float32))
     data, tables, constants, rows = cohort.replicate(
-        (setting.data, setting.tables, constants, rows)
+        (setting.data, setting.tables, constants, rows), mesh
     )
     turn = 0
 
     def work() -> int:
         nonlocal state, turn
         turn += 1
-        now = rows._replace(round=cohort.replicate(np.full(CLIENTS, turn, np.int32)))
+        rounds = cohort.replicate(np.full(CLIENTS, turn, np.int32), mesh)
+        now = rows._replace(round=rounds)
         state, diagnostics = step(state, data, tables, constants, now)
         return int(diagnostics.examples.sum())
 
@@ -150,12 +185,12 @@ def textbook(setting: Setting, width: int) -> timing.Contender:
     roots = jax.random.split(jax.random.key(2), CLIENTS)
     pixels = local.normalise(jnp.asarray(setting.data.images), (0.5,), (0.5,))
     labels = jnp.asarray(setting.data.labels)
-    poisson = width > setting.batch
+    padded = width > setting.batch
 
     def work() -> int:
         nonlocal state
         rows, counts = zip(
-            *(_draw_batch(setting, i, width, poisson) for i in range(CLIENTS)),
+            *(_draw_batch(setting, i, width, padded) for i in range(CLIENTS)),
             strict=True,
         )
         chosen = np.stack(rows)
@@ -168,11 +203,11 @@ def textbook(setting: Setting, width: int) -> timing.Contender:
 
 
 def _draw_batch(
-    setting: Setting, client: int, width: int, poisson: bool
+    setting: Setting, client: int, width: int, padded: bool
 ) -> tuple[np.ndarray, int]:
     """Rows of a client, the first `count` of which are its batch."""
     count = setting.rng.binomial(EXAMPLES, setting.batch / EXAMPLES)
-    count = min(count, width) if poisson else setting.batch
+    count = min(count, width) if padded else setting.batch
     return client * EXAMPLES + setting.rng.permutation(EXAMPLES)[:width], count
 
 
@@ -222,34 +257,68 @@ def flops_per_example(setting: Setting) -> float:
     return 3.0 * costs["flops"]
 
 
-def measure(model: str, batch: int, keep_rate: float) -> dict[str, Any]:
-    """One row of the results."""
-    setting = Setting(model, batch, keep_rate)
-    steps = _STEPS.value
-    contenders = {
-        "engine": engine(setting, steps),
-        "nonprivate": nonprivate(setting, steps),
-        "textbook": textbook(setting, setting.capacity),
-        "textbook_unpadded": textbook(setting, batch),
+def other_contenders(
+    stack: contextlib.ExitStack, row: Row, steps: int, rounds: int
+) -> dict[str, timing.Contender]:
+    """Those that have processes of their own, which end with the stack."""
+    names = ["nonprivate", "textbook", "textbook_unpadded"]
+    names += [*peers.MAKERS, "pfl"] if _PEERS.value else []
+    task = row._asdict() | {"steps": steps, "rounds": rounds}
+    started = {
+        name: stack.enter_context(
+            workers.Workers(
+                task | {"contender": name}, timing.cores() if name == "pfl" else 1
+            )
+        )
+        for name in names
     }
-    if _PEERS.value:
-        contenders |= peers.contenders(setting, steps)
+    contenders: dict[str, timing.Contender] = {}
+    for name, processes in started.items():
+        try:
+            processes.ready()
+            contenders[name] = processes
+        except ImportError as missing:
+            _LOG.warning("%s is left out: %s", name, missing)
+    return contenders
+
+
+def measure(row: Row) -> dict[str, Any]:
+    """One row of the results."""
+    setting = Setting(row.model, row.batch, row.keep_rate)
+    steps = row.steps or _STEPS.value
+    rounds = max(1, _STEPS.value // steps)  # turns of few steps would be too short
+    one_round = engine(setting, steps)
     before = timing.gemm_peak_gflops()
-    rates = timing.examples_per_second(contenders, _REPEATS.value)
+    with contextlib.ExitStack() as stack:
+        contenders = {
+            "engine": lambda: sum(one_round() for _ in range(rounds)),
+            **other_contenders(stack, row, steps, rounds),
+        }
+        rates = timing.examples_per_second(contenders, _REPEATS.value)
     peak = max(before, timing.gemm_peak_gflops())
-    achieved = rates["engine"] * flops_per_example(setting) / 1e9
+    achieved = rates["engine"].median * flops_per_example(setting) / 1e9
     return {
-        "model": model,
-        "batch": batch,
-        "keep_rate": keep_rate,
-        **{name: round(rate, 1) for name, rate in rates.items()},
-        "engine_over_textbook": round(rates["engine"] / rates["textbook"], 2),
-        "engine_over_nonprivate": round(rates["engine"] / rates["nonprivate"], 3),
+        **row._asdict(),
+        "steps": steps,
+        **_rates_and_ratios(rates),
         "gemm_gflops": round(peak, 1),
         "fraction_of_peak": round(achieved / peak, 3),
         "engine_peak_mb": round(peak_mb(setting, "ghost"), 1),
         "textbook_peak_mb": round(peak_mb(setting, "vmap"), 1),
     }
+
+
+def _rates_and_ratios(rates: dict[str, timing.Spread]) -> dict[str, Any]:
+    """Medians, quartiles and how many times faster the engine is than each other."""
+    columns: dict[str, Any] = {}
+    for name, rate in rates.items():
+        columns[name] = round(rate.median, 1)
+        columns[f"{name}_spread"] = [round(rate.low, 1), round(rate.high, 1)]
+    for name, rate in rates.items():
+        if name != "engine":
+            ratio = rates["engine"].median / rate.median
+            columns[f"engine_over_{name}"] = round(ratio, 3)
+    return columns
 
 
 def main() -> None:
@@ -258,19 +327,22 @@ def main() -> None:
     wanted = [
         row
         for row in ROWS
-        if (not _MODEL.value or row[0] in _MODEL.value)
-        and (not _BATCH.value or row[1] in _BATCH.value)
+        if (not _MODEL.value or row.model in _MODEL.value)
+        and (not _BATCH.value or row.batch in _BATCH.value)
     ]
     if not wanted:
-        raise InputError(f"no such row: the rows are {ROWS}.")
+        rows = ", ".join(str(tuple(row)) for row in ROWS)
+        raise InputError(f"no such row: the rows are {rows}.")
+    use_devices(_DEVICES.value)
     results: dict[str, Any] = {
         "machine": timing.machine(),
         "clients": CLIENTS,
-        "steps": _STEPS.value,
+        "devices": len(jax.devices()),
+        "repeats": _REPEATS.value,
         "rows": [],
     }
     for row in tqdm(wanted, desc="rows", disable=None):
-        results["rows"].append(measure(*row))
+        results["rows"].append(measure(row))
         tqdm.write(json.dumps(results["rows"][-1]))
         if _JSON.value:
             text = json.dumps(results, indent=1)

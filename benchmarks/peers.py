@@ -1,10 +1,11 @@
-"""Other libraries' private training, measured beside the engine where installed.
+"""Other libraries' training, measured beside the engine where installed.
 
-They train without a mask and on batches of exactly the expected size; each runs one
-client's steps (they have no notion of a cohort), which is no disadvantage on a CPU.
+They train without a mask and on batches of exactly the expected size. The private ones
+run one client's steps on the same batch again and again (they have no notion of a
+cohort), which is no disadvantage on a CPU; `torch_sgd` has no privacy and draws batches
+of five clients, one after another.
 """
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -15,24 +16,6 @@ import optax
 
 from benchmarks import timing
 from benchmarks.plain import CLIP, NOISE, RATE
-
-_LOG = logging.getLogger(__name__)
-
-
-def contenders(setting: Any, steps: int) -> dict[str, timing.Contender]:
-    """Every peer that can be imported, by name."""
-    makers: dict[str, Callable[[Any, int], timing.Contender]] = {
-        "opacus_hooks": lambda setting, steps: _opacus(setting, steps, "hooks"),
-        "opacus_ghost": lambda setting, steps: _opacus(setting, steps, "ghost"),
-        "jax_privacy": _jax_privacy,
-    }
-    contenders = {}
-    for name, make in makers.items():
-        try:
-            contenders[name] = make(setting, steps)
-        except ImportError as missing:
-            _LOG.warning("%s is left out: %s", name, missing)
-    return contenders
 
 
 def _jax_privacy(setting: Any, steps: int) -> timing.Contender:
@@ -81,7 +64,7 @@ def _opacus(setting: Any, steps: int, mode: str) -> timing.Contender:
     import torch
     from opacus import PrivacyEngine
 
-    net = _torch_net(setting)
+    net = torch_net(setting)
     rng = np.random.default_rng(0)
     height, width, channels = setting.shape
     images = torch.from_numpy(
@@ -115,7 +98,43 @@ def _opacus(setting: Any, steps: int, mode: str) -> timing.Contender:
     return work
 
 
-def _torch_net(setting: Any) -> Any:
+def _torch_sgd(setting: Any, steps: int) -> timing.Contender:
+    import torch
+
+    torch.set_num_threads(timing.cores())
+    images, labels = torch_data(setting)
+    clients = []
+    for size, rows in zip(
+        setting.tables.sizes[0], setting.tables.indices[0], strict=True
+    ):
+        net = torch_net(setting).to(memory_format=torch.channels_last)
+        optimizer = torch.optim.SGD(net.parameters(), lr=RATE)
+        clients.append((net, optimizer, np.asarray(rows[:size], np.int64)))
+
+    def work() -> int:
+        for net, optimizer, own in clients:
+            for _ in range(steps):
+                chosen = torch.from_numpy(setting.rng.permutation(own)[: setting.batch])
+                optimizer.zero_grad()
+                logits = net(images[chosen])
+                torch.nn.functional.cross_entropy(logits, labels[chosen]).backward()
+                optimizer.step()
+        return len(clients) * steps * setting.batch
+
+    return work
+
+
+def torch_data(setting: Any) -> tuple[Any, Any]:
+    """The row's images, scaled and with their channels stored last, and labels."""
+    import torch
+
+    pixels = (setting.data.images.astype(np.float32) / 255 - 0.5) / 0.5
+    images = torch.from_numpy(pixels).permute(0, 3, 1, 2)
+    labels = torch.from_numpy(setting.data.labels.astype(np.int64))
+    return images.contiguous(memory_format=torch.channels_last), labels
+
+
+def torch_net(setting: Any) -> Any:
     """The row's network in PyTorch."""
     from torch import nn
 
@@ -134,3 +153,12 @@ def _torch_net(setting: Any) -> Any:
         blocks += [nn.Linear(size, hidden), nn.ReLU()]
         size = hidden
     return nn.Sequential(*blocks, nn.Linear(size, setting.net.num_classes))
+
+
+# A worker makes one of these by its name; ImportError says what is not installed.
+MAKERS: dict[str, Callable[[Any, int], timing.Contender]] = {
+    "opacus_hooks": lambda setting, steps: _opacus(setting, steps, "hooks"),
+    "opacus_ghost": lambda setting, steps: _opacus(setting, steps, "ghost"),
+    "jax_privacy": _jax_privacy,
+    "torch_sgd": _torch_sgd,
+}

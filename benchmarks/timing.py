@@ -4,7 +4,8 @@ import datetime
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,22 +16,44 @@ import numpy as np
 Contender = Callable[[], int]
 
 
+class Spread(NamedTuple):
+    """The median of some measurements, and the quartiles around it."""
+
+    median: float
+    low: float
+    high: float
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """The quartiles of some measurements."""
+    low, median, high = np.quantile(values, (0.25, 0.5, 0.75))
+    return Spread(float(median), float(low), float(high))
+
+
 def examples_per_second(
     contenders: Mapping[str, Contender], repeats: int
-) -> dict[str, float]:
-    """Median rate of each contender over `repeats` turns; the first turn is a warm-up.
+) -> dict[str, Spread]:
+    """Rates of each contender over `repeats` turns; the first turn is a warm-up.
 
-    Taking turns spreads the machine's slow moments over all contenders alike.
+    Taking turns spreads the machine's slow moments over all contenders alike, and each
+    turn starts with another contender, so that none always follows the same one.
     """
-    rates: dict[str, list[float]] = {name: [] for name in contenders}
+    names = list(contenders)
+    rates: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(repeats + 1):
-        for name, work in contenders.items():
+        first = turn % len(names)
+        for name in names[first:] + names[:first]:
             start = time.perf_counter()
-            examples = work()
+            examples = contenders[name]()
             elapsed = time.perf_counter() - start
             if turn:
                 rates[name].append(examples / elapsed)
-    return {name: float(np.median(values)) for name, values in rates.items()}
+    return {name: spread(values) for name, values in rates.items()}
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def gemm_peak_gflops(size: int = 2048, repeats: int = 5) -> float:
@@ -51,7 +74,7 @@ def machine() -> dict[str, object]:
     return {
         "date": datetime.date.today().isoformat(),
         "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": cores(),
         "device": jax.devices()[0].device_kind,
         "python": platform.python_version(),
         "jax": jax.__version__,
