@@ -272,9 +272,11 @@ def finish(
     params: Params, prepared: Prepared, state: LocalState, task: Tasks
 ) -> LocalResult:
     """The masked update after the last step, and what is told of the task."""
+    at_least_1d = jax.tree.map(jnp.atleast_1d, prepared.mask)
     with jax.named_scope("diagnosis"):
-        leaves = jax.tree.leaves(prepared.mask)
-        counts = [jnp.sum(leaf > 0, dtype=jnp.int32) for leaf in leaves]
+        # Rows are added as they are, in float32, which is exact for up to 2^24 of them.
+        rows = [jnp.sum(leaf, axis=-1) for leaf in jax.tree.leaves(at_least_1d)]
+        counts = [jnp.sum(row.astype(jnp.int32), dtype=jnp.int32) for row in rows]
         kept = jnp.sum(jnp.stack(counts), dtype=jnp.int32)
     with jax.named_scope("update"):
         update = jax.tree.map(
