@@ -42,11 +42,14 @@ from dpsparfl_jax.training import cohort, evaluate
 from dpsparfl_jax.types import EvalRows, ImageSet
 model, batch, keep_rate, steps, images = sys.argv[1:]
 images = int(images)
+shared, mesh = {}, None
 if hasattr(engine, "use_devices"):
     engine.use_devices()
+    mesh = cohort.task_mesh()
+    shared = {"mesh": mesh}
 setting = engine.Setting(model, int(batch), float(keep_rate))
 play_round = engine.engine(setting, int(steps))
-measure = evaluate.make_evaluate(setting.net, setting.shape)
+measure = evaluate.make_evaluate(setting.net, setting.shape, **shared)
 shape = (images, *setting.shape)
 data = ImageSet(
     np.random.default_rng(1).integers(0, 256, shape, np.uint8),
@@ -54,7 +57,7 @@ data = ImageSet(
 )
 params = jax.tree.map(lambda leaf: leaf[None], setting.params)
 test = EvalRows(np.arange(images, dtype=np.int32)[None], np.ones(1, bool))
-params, data, test = cohort.replicate((params, data, test))
+params, data, test = cohort.replicate((params, data, test), mesh)
 work = {
     "round": play_round,
     "evaluation": lambda: jax.block_until_ready(measure(params, data, test)),

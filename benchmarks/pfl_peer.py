@@ -1,4 +1,3 @@
-# mypy: disable-error-code="import-not-found"
 """Federated averaging without privacy as pfl (pfl-research) simulates it.
 
 Where several processes run this, they are one simulation by pfl's own means: a cohort
