@@ -74,9 +74,18 @@ def clip_factors(
 
 
 def make_clipped_sum(
-    model: nn.Module, params: Params, image_shape: tuple[int, ...], method: str
+    model: nn.Module,
+    params: Params,
+    image_shape: tuple[int, ...],
+    method: str,
+    *,
+    drop: bool = True,
 ) -> ClippedSumFn:
-    """The clipped-sum function of a model; of `params` only the shapes matter."""
+    """The clipped-sum function of a model; of `params` only the shapes matter.
+
+    Without `drop` the sum may hold anything at coordinates that the mask drops: for a
+    caller who drops them in a pass of its own, as `noise.add_noise` does.
+    """
     if method not in METHODS:
         raise InputError(
             f"unknown clipping method {method!r}: choose one of {', '.join(METHODS)}."
@@ -91,7 +100,7 @@ def make_clipped_sum(
                 reason,
             )
         else:
-            return _ghost(model, opened)
+            return _ghost(model, opened, drop)
     return _textbook(model)
 
 
@@ -131,7 +140,14 @@ def _textbook(model: nn.Module) -> ClippedSumFn:
     return clipped_sum
 
 
-def _ghost(model: nn.Module, opened: tuple[opened_layers.Layer, ...]) -> ClippedSumFn:
+def keep_masked(tree: Params, mask: Params) -> Params:
+    """Zero at every coordinate that the mask drops."""
+    return jax.tree.map(lambda leaf, m: jnp.where(m > 0, leaf, _ZERO), tree, mask)
+
+
+def _ghost(
+    model: nn.Module, opened: tuple[opened_layers.Layer, ...], drop: bool
+) -> ClippedSumFn:
     def clipped_sum(
         params: Params,
         mask: Params,
@@ -162,6 +178,8 @@ def _ghost(model: nn.Module, opened: tuple[opened_layers.Layer, ...]) -> Clipped
         with jax.named_scope("sums"):
             for layer, part in zip(opened, parts, strict=True):
                 _put(total, layer.path, part.weighted_sum(factors, usable))
+            if drop:
+                total = keep_masked(total, mask)
         return ClippedSum(total, jnp.where(real, norms, _ZERO), losses, usable)
 
     return clipped_sum

@@ -30,10 +30,11 @@ class LayerGradient(NamedTuple):
         squared_norms: [B] squared L2 norms over all parameters of the layer. A norm
             that is not finite marks an example that cannot be used.
         weighted_sum: Maps (factors [B], usable [B] bool) to the sum over examples of
-            factor times masked gradient, one array per parameter, each of the
-            parameter's own shape. An unusable example must add exactly nothing even
-            where its values are not finite, and 0 * nan is nan: so values are replaced
-            by `jnp.where`, not multiplied away.
+            factor times gradient, one array per parameter, each of the parameter's own
+            shape; coordinates that the mask drops need not be zero, they are dropped
+            later. An unusable example must add exactly nothing even where its values
+            are not finite, and 0 * nan is nan: so values are replaced by `jnp.where`,
+            not multiplied away.
     """
 
     squared_norms: jax.Array
@@ -73,7 +74,6 @@ def formed(
         total = {}
         for name, g in flat.items():
             added = dot(factors, jnp.where(usable[:, None], g, _ZERO))
-            added = jnp.where(kept[name][0], added, _ZERO)
             total[name] = added.reshape(mask[name].shape)
         return total
 
@@ -141,8 +141,7 @@ def _row_kernel(mask: jax.Array, x: jax.Array, d: jax.Array) -> LayerGradient:
     def weighted_sum(factors: jax.Array, usable: jax.Array) -> dict[str, jax.Array]:
         clean_x = jnp.where(usable[:, None], x, _ZERO)
         clean_d = jnp.where(usable[:, None], d, _ZERO) * factors[:, None]
-        total = jnp.where(mask > 0, dot(clean_x.T, clean_d), _ZERO)
-        return {"kernel": total.reshape(shape)}
+        return {"kernel": dot(clean_x.T, clean_d).reshape(shape)}
 
     return LayerGradient(unit * scale * scale, weighted_sum)
 

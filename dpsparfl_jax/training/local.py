@@ -70,7 +70,7 @@ def make_spec(
     check_pixel_statistics(pixel_mean, pixel_std, image_shape[-1])
     return LocalSpec(
         tuple(image_shape),
-        clipping.make_clipped_sum(model, params, image_shape, method),
+        clipping.make_clipped_sum(model, params, image_shape, method, drop=False),
         OPTIMIZERS.get(optimizer),
         steps,
         padded_sizes[-1],
@@ -258,7 +258,7 @@ def advance(
                 jnp.sum(jnp.where(summed.finite, summed.losses, _ZERO)),
                 jnp.sum(real & ~summed.finite, dtype=jnp.int32),
                 # A pass over all coordinates: once a round is enough.
-                jax.lax.cond(index == 0, optax.tree.norm, _no_norm, summed.total),
+                jax.lax.cond(index == 0, _masked_norm, _no_norm, summed.total, mask),
             )
             trace = jax.tree.map(
                 lambda rows, row: rows.at[index].set(row), state.trace, told
@@ -279,12 +279,8 @@ def finish(
         counts = [jnp.sum(row.astype(jnp.int32), dtype=jnp.int32) for row in rows]
         kept = jnp.sum(jnp.stack(counts), dtype=jnp.int32)
     with jax.named_scope("update"):
-        update = jax.tree.map(
-            lambda new, old, m: jnp.where(m > 0, new - old, _ZERO),
-            state.params,
-            params,
-            prepared.mask,
-        )
+        moved = jax.tree.map(jnp.subtract, state.params, params)
+        update = clipping.keep_masked(moved, prepared.mask)
         # Judged by the noisy update alone: dropping a client is post-processing.
         largest = _LARGEST_GROWTH * (np.float32(1) + optax.tree.norm(params))
         diverged = jnp.logical_not(optax.tree.norm(update) <= largest)  # nan does too
@@ -301,7 +297,11 @@ def finish(
     return LocalResult(update, task.clip_bound, diagnostics)
 
 
-def _no_norm(tree: Params) -> jax.Array:
+def _masked_norm(tree: Params, mask: Params) -> jax.Array:
+    return optax.tree.norm(clipping.keep_masked(tree, mask))
+
+
+def _no_norm(tree: Params, mask: Params) -> jax.Array:
     return jnp.zeros((), jnp.float32)
 
 
