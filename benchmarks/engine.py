@@ -79,6 +79,7 @@ _LOG = logging.getLogger(__name__)
 
 _JSON = flags.DEFINE_string("json", "", "write the results to this file")
 _PEERS = flags.DEFINE_bool("peers", False, "also measure other libraries")
+_ONLY = flags.DEFINE_multi_string("only", None, "only these beside the engine")
 _MODEL = flags.DEFINE_multi_string("model", None, "only rows of these models")
 _BATCH = flags.DEFINE_multi_integer("batch", None, "only rows of these batch sizes")
 _STEPS = flags.DEFINE_integer("steps", 20, "local steps of a turn", 1)
@@ -263,6 +264,7 @@ def other_contenders(
     """Those that have processes of their own, which end with the stack."""
     names = ["nonprivate", "textbook", "textbook_unpadded"]
     names += [*peers.MAKERS, "pfl"] if _PEERS.value else []
+    names = [name for name in names if not _ONLY.value or name in _ONLY.value]
     task = row._asdict() | {"steps": steps, "rounds": rounds}
     started = {
         name: stack.enter_context(

@@ -127,6 +127,28 @@ def test_nothing_moves_between_host_and_device_but_by_intent():
         assert len(train(batch, snapshot_every=2)) == 9
 
 
+def test_a_grid_on_two_devices_equals_its_runs_one_by_one_to_the_bit():
+    """Tasks fall on other devices, and are cut at other steps, than in a single run."""
+    runs = [
+        toy.settings(
+            run.seed,
+            schedule={"tradeoff": run.schedule.tradeoff},
+            length={"rounds": 2},
+            wireless={"num_channels": 3},
+            perf={"devices": 2},
+        )
+        for run in GRID
+    ]
+    together = train(Batch(prepared(*runs)), snapshot_every=1)
+    for number, settings in enumerate(runs):
+        alone = train(Batch(prepared(settings)), snapshot_every=1)
+        for (_, t), expected in alone.items():
+            got = together[number, t]
+            same(got.state, expected.state)
+            same(got.diagnostics, expected.diagnostics)
+            assert (got.accuracy, got.loss) == (expected.accuracy, expected.loss)
+
+
 @pytest.mark.parametrize(
     "execution", ["map", pytest.param("vmap", marks=pytest.mark.slow)]
 )
