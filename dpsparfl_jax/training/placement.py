@@ -19,7 +19,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-_LARGEST_SHARE = 4  # tasks of a device above which waiting for one half is not worth it
+# Tasks of a device in a phase: their updates are kept until all devices meet. With more
+# than these, a task left over is too small a part of the work to be shared.
+_LARGEST_SHARE = 4
 
 
 class Placement(NamedTuple):
@@ -65,12 +67,15 @@ _Cells = list[list[_Slots]]
 
 
 def _dealt(tasks: int, devices: int) -> _Cells:
-    """One task a device and phase."""
-    phases = range(-(-tasks // devices))
-    numbers = [[p * devices + d for p in phases] for d in range(devices)]
+    """In turn, some tasks a phase: meeting after each would make devices wait."""
+    phase = devices * _LARGEST_SHARE
+    ranges = [(first, min(first + phase, tasks)) for first in range(0, tasks, phase)]
     return [
-        [[(number, 0, None)] if number < tasks else [] for number in row]
-        for row in numbers
+        [
+            [(number, 0, None) for number in range(first + device, end, devices)]
+            for first, end in ranges
+        ]
+        for device in range(devices)
     ]
 
 
