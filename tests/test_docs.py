@@ -14,6 +14,7 @@ import pytest
 
 import dpsparfl_jax as fl
 from dpsparfl_jax import config, registry
+from dpsparfl_jax.privacy import poisson
 from dpsparfl_jax.records.columns import COLUMNS
 from dpsparfl_jax.registry import Registry
 from dpsparfl_jax.runner import devices
@@ -112,6 +113,19 @@ def own_registries(monkeypatch):
         table.update(content)
 
 
+def compile_little(monkeypatch):
+    """One device and at most two padded sizes: what moves no result but rounding."""
+    sizes = poisson.padded_sizes
+    monkeypatch.setattr(devices, "chosen_devices", lambda _: (jax.devices()[0],))
+    monkeypatch.setattr(
+        poisson,
+        "padded_sizes",
+        lambda size, rate, capacity, choices: sizes(
+            size, rate, capacity, min(choices, 2)
+        ),
+    )
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -127,7 +141,7 @@ def test_examples_of_a_page_run_in_order(
     name = name_of(path)
     monkeypatch.setenv("HOME", str(tmp_path))  # keeps no epsilon curves
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(devices, "chosen_devices", lambda _: (jax.devices()[0],))
+    compile_little(monkeypatch)
     namespace = {"__name__": "page"}
     # As users have it: the tests' strict promotion is not theirs.
     with (
@@ -181,7 +195,7 @@ TRAIN += ("records.folder.RecordedRun", "runner.checkpoint.load_params")
 def test_docstring_examples_run(name, own_registries, monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(devices, "chosen_devices", lambda _: (jax.devices()[0],))
+    compile_little(monkeypatch)
     room, _, last = name.rpartition(".")
     thing = getattr(importlib.import_module(f"dpsparfl_jax.{room}"), last)
     finder = doctest.DocTestFinder(exclude_empty=True, recurse=True)
