@@ -25,7 +25,7 @@ def write_idx(folder, sign="-", packed=False):
         name = f"{stem}{sign}idx{array.ndim}-ubyte"
         content = idx_bytes(array if "train" in stem else array[:3])
         if packed:
-            name, content = f"{name}.gz", gzip.compress(content)
+            name, content = f"{name}.gz", gzip.compress(content, mtime=0)
         (folder / name).write_bytes(content)
 
 
@@ -84,8 +84,8 @@ GOOD = idx_bytes(np.arange(24).reshape(2, 3, 4))
         (GOOD[:-1], "should hold 24 values but holds 23"),
         (GOOD + b"x", "should hold 24 values but holds 25"),
         (GOOD[:4] + b"\xff" * 12, "should hold"),  # sizes that would not fit
-        (gzip.compress(GOOD)[:-9], "not readable"),
-        (gzip.compress(GOOD)[:15] + b"junk" * 9, "not readable"),
+        (gzip.compress(GOOD, mtime=0)[:-9], "not readable"),
+        (gzip.compress(GOOD, mtime=0)[:15] + b"junk" * 9, "not readable"),
     ],
 )
 def test_damaged_idx_files_are_refused(tmp_path, content, message):
@@ -98,7 +98,7 @@ def test_damaged_idx_files_are_refused(tmp_path, content, message):
 def test_any_damaged_byte_of_a_packed_file_is_refused_or_harmless(tmp_path):
     path = tmp_path / "a"
     array = np.random.default_rng(0).integers(0, 256, (3, 9, 9))
-    whole = gzip.compress(idx_bytes(array))
+    whole = gzip.compress(idx_bytes(array), mtime=0)
     refused = 0
     for position in range(0, len(whole), 3):
         damaged = bytearray(whole)
