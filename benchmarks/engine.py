@@ -264,6 +264,10 @@ def other_contenders(
     """Those that have processes of their own, which end with the stack."""
     names = ["nonprivate", "textbook", "textbook_unpadded"]
     names += [*peers.MAKERS, "pfl"] if _PEERS.value else []
+    unknown = set(_ONLY.value or ()) - set(names)
+    if unknown:
+        listed = ", ".join(names)
+        raise InputError(f"only: no contender {min(unknown)!r}; there are {listed}.")
     names = [name for name in names if not _ONLY.value or name in _ONLY.value]
     task = row._asdict() | {"steps": steps, "rounds": rounds}
     started = {

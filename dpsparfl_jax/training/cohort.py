@@ -1,8 +1,8 @@
 """All tasks of a round, of all runs of a grid, in one compiled program.
 
 How the task axis is executed is a performance choice that moves no result beyond
-float rounding: `map` runs tasks one after another (best on CPU, where one task already
-fills the cores), `vmap` all at once (best on accelerators), `chunked` in vmapped
+float rounding: `map` runs the tasks of a device one after another (best on CPU, with a
+device for each core), `vmap` all at once (best on accelerators), `chunked` in vmapped
 chunks; each over any number of devices.
 """
 

@@ -71,8 +71,8 @@ def map_coordinates(function: Callable[[jax.Array], jax.Array], tree: Any) -> An
     """`function` of the coordinate numbers of every leaf, in the leaf's shape.
 
     `function` works number by number. A large leaf has a call of its own, which fuses
-    with what uses it; all small ones share a call, because most of the time that a hash
-    takes to compile is spent on biases otherwise.
+    with what uses it; all small ones share a call, because most of a program would be
+    the hashes of biases otherwise.
     """
     leaves, structure = jax.tree.flatten(tree)
     offsets = jax.tree.leaves(leaf_offsets(tree))
