@@ -47,9 +47,8 @@ def outlined(settings):
     return [Run(f"{n}", each).outlined() for n, each in enumerate(settings)]
 
 
-@pytest.mark.parametrize(
-    "accountant", ["rdp", pytest.param("pld", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("accountant", ["rdp", "pld"])
 def test_all_policies_on_all_partitions(accountant):
     runs = [
         toy.settings(

@@ -127,6 +127,7 @@ def test_nothing_moves_between_host_and_device_but_by_intent():
         assert len(train(batch, snapshot_every=2)) == 9
 
 
+@pytest.mark.slow
 def test_a_grid_on_two_devices_equals_its_runs_one_by_one_to_the_bit():
     """Tasks fall on other devices, and are cut at other steps, than in a single run."""
     runs = [

@@ -138,7 +138,9 @@ def test_aggregation_weighs_clients_by_their_data(world):
 
 
 @pytest.mark.parametrize("rate", [1e8, 1e38])
-@pytest.mark.parametrize("execution", ["map", "vmap"])
+@pytest.mark.parametrize(
+    "execution", ["map", pytest.param("vmap", marks=pytest.mark.slow)]
+)
 def test_a_diverged_client_is_dropped_counted_and_harms_nobody(world, execution, rate):
     rows = grid_rows(world)
     wild = rows.learning_rate.copy()

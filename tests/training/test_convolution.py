@@ -8,13 +8,16 @@ import pytest
 
 from dpsparfl_jax.training.convolution import convolve, geometry_of, row_windows
 
-CASES = [
+QUICK = [
     ((9, 8), (3, 2), (2, 1), "VALID"),
-    ((9, 8), (5, 5), (1, 1), "SAME"),
     ((6, 7), (3, 3), (1, 1), ((2, 0), (3, 4))),  # more margin than the kernel is long
+]
+OTHERS = [
+    ((9, 8), (5, 5), (1, 1), "SAME"),
     ((11,), (4,), (3,), "SAME"),
     ((5, 4, 6), (2, 3, 1), (1, 1, 1), "SAME"),
 ]
+CASES = [*QUICK, *(pytest.param(*case, marks=pytest.mark.slow) for case in OTHERS)]
 
 
 def make_layer(space, kernel, strides, padding):

@@ -154,7 +154,9 @@ def test_a_model_of_layers_with_rules_is_opened(net, caplog):
 
 
 @pytest.mark.parametrize("net", NETS, ids=name)
-@pytest.mark.parametrize("keep_rate", [0.05, 0.3, 1.0])
+@pytest.mark.parametrize(
+    "keep_rate", [pytest.param(0.05, marks=pytest.mark.slow), 0.3, 1.0]
+)
 @pytest.mark.parametrize("clip", CLIPS)
 def test_every_rule_equals_the_textbook(net, keep_rate, clip):
     check_agreement(net, SHAPE, keep_rate, clip)
