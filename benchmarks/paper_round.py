@@ -6,7 +6,8 @@ A round is five clients, 60 local steps each, batches of ten expected records an
 tenths of the MNIST network's gradient. Both commits run in the same minutes: each has a
 process that compiles its round once (by its own `benchmarks.engine`, on as many CPU
 devices as its users get), and they take turns. The time to evaluate 10,000 images of
-MNIST's shape is measured in the same way. All times are seconds.
+MNIST's shape is measured in the same way. All times are seconds. `--model` and
+`--batch` measure a round of another network, or of other batches.
 """
 
 import json
@@ -29,7 +30,10 @@ _JSON = flags.DEFINE_string("json", "", "write the results to this file")
 _REPEATS = flags.DEFINE_integer("repeats", 7, "timed rounds of each commit", 1)
 _STEPS = flags.DEFINE_integer("steps", 60, "local steps of a client", 1)
 
-MODEL, BATCH, KEEP_RATE, TEST_IMAGES = "mnist_cnn", 10, 0.3, 10_000
+_MODEL = flags.DEFINE_string("model", "mnist_cnn", "name of the network")
+_BATCH = flags.DEFINE_integer("batch", 10, "expected examples of a step", 1)
+
+KEEP_RATE, TEST_IMAGES = 0.3, 10_000
 
 # It answers every line ("round" or "evaluation") with the seconds that this took. Only
 # names that both commits have are used.
@@ -77,7 +81,7 @@ class CommitWorker:
 
     def __init__(self, checkout: pathlib.Path) -> None:
         """Starts it."""
-        settings = (MODEL, BATCH, KEEP_RATE, _STEPS.value, TEST_IMAGES)
+        settings = (_MODEL.value, _BATCH.value, KEEP_RATE, _STEPS.value, TEST_IMAGES)
         self.process = subprocess.Popen(
             [sys.executable, "-c", _WORKER, *map(str, settings)],
             cwd=checkout,
@@ -150,6 +154,8 @@ def main() -> None:
     results = {
         "machine": timing.machine(),
         "old": _OLD.value,
+        "model": _MODEL.value,
+        "batch": _BATCH.value,
         "steps": _STEPS.value,
         "repeats": _REPEATS.value,
         **results,

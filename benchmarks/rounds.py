@@ -33,7 +33,7 @@ class Size(NamedTuple):
     clients: int = 2  # of each run
     runs: int = 1  # in one program
     devices: int = 1
-    padded_sizes: int = 6  # batches are padded to one of so many sizes
+    padded_sizes: int = 8  # batches are padded to one of so many sizes
 
 
 class Round(NamedTuple):
