@@ -22,6 +22,7 @@ def opt(
     named: Registry[str] | None = None,
     moves: str = "results",
     static: bool = False,
+    each: str = "",
     paper: str = "",
 ) -> Any:
     """A setting: `low`/`high` are inclusive bounds, `above`/`below` strict ones.
@@ -38,12 +39,13 @@ def opt(
         moves: what changes with it: "results", only their "rounding", or "nothing".
             Whatever compares settings (resuming, digests, kept plans) goes by this.
         static: whether compiled programs are built around it; all else is data.
+        each: what may have a number of its own ("client"); see `client_values`.
         paper: where the paper states the value; empty means that the value is ours.
     """
     assert moves in MOVES
     bounds = {"low": low, "above": above, "high": high, "below": below}
     words = {"help": help, "paper": paper, "choices": choices, "named": named}
-    kind = {"moves": moves, "static": static}
+    kind = {"moves": moves, "static": static, "each": each}
     return dataclasses.field(default=default, metadata={**words, **bounds, **kind})
 
 
@@ -67,6 +69,32 @@ def describe_rule(field: dataclasses.Field[Any]) -> str:
     return " and ".join(parts)
 
 
+def breaks_rule(field: dataclasses.Field[Any], value: float) -> bool:
+    """Whether a number is outside a setting's bounds, or no finite number."""
+    rule = field.metadata
+    return not (
+        math.isfinite(value)
+        and (rule["low"] is None or value >= rule["low"])
+        and (rule["above"] is None or value > rule["above"])
+        and (rule["high"] is None or value <= rule["high"])
+        and (rule["below"] is None or value < rule["below"])
+    )
+
+
+def _several(value: Any) -> Any:
+    """A setting of many as it is kept: a number, a tuple of them, or text."""
+    if isinstance(value, str):
+        try:
+            value = tuple(float(part) for part in value.split(","))
+        except ValueError:
+            return value  # a range, or the name of a file
+    if isinstance(value, list | tuple) and all(
+        isinstance(number, int | float) for number in value
+    ):
+        return float(value[0]) if len(value) == 1 else tuple(map(float, value))
+    return value
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Section:
     """Checks its fields against their declared bounds."""
@@ -75,10 +103,15 @@ class Section:
         """Refuses the first value that breaks its rule."""
         for field in dataclasses.fields(self):
             if "help" in field.metadata:
+                if field.metadata["each"]:
+                    value = _several(getattr(self, field.name))
+                    object.__setattr__(self, field.name, value)
                 self._check(field)
 
     def _check(self, field: dataclasses.Field[Any]) -> None:
         value, rule = getattr(self, field.name), field.metadata
+        if rule["each"] and isinstance(value, str | tuple):
+            return  # `client_values` checks each number, once it knows the clients
         kind = type(field.default)
         same_kind = isinstance(value, int | float if kind is float else kind)
         if not same_kind or (isinstance(value, bool) and kind is not bool):
@@ -90,13 +123,7 @@ class Section:
         elif isinstance(value, str | bool):
             good = True  # registered names: `RunConfig.check_names`
         else:
-            good = (
-                math.isfinite(value)
-                and (rule["low"] is None or value >= rule["low"])
-                and (rule["above"] is None or value > rule["above"])
-                and (rule["high"] is None or value <= rule["high"])
-                and (rule["below"] is None or value < rule["below"])
-            )
+            good = not breaks_rule(field, value)
         if not good:
             rules = describe_rule(field) or "finite"
             raise InputError(f"{field.name} must be {rules}, but is {value!r}.")

@@ -46,7 +46,8 @@ def define_config_flags(base: config.RunConfig, only: Sequence[str] = ()) -> Non
         for field in dataclasses.fields(values):
             name, value = f"{section}.{field.name}", getattr(values, field.name)
             if not only or name in only:
-                define[type(field.default)](name, None, _help(field, value))
+                kind = str if field.metadata["each"] else type(field.default)
+                define[kind](name, None, _help(field, value))
     for old, new in config_values.RENAMED_SETTINGS.items():
         if new in flags.FLAGS:
             flags.DEFINE_alias(old, new)
@@ -65,6 +66,9 @@ def _help(field: dataclasses.Field[Any], value: Any) -> str:
     notes = [
         f"unit: {unit}" if unit else "",
         options.describe_rule(field),
+        f"a number, or for each {each}: a list, a range as in 1..2, or a file"
+        if (each := field.metadata["each"])
+        else "",
         f"default: {value!r}",
         f"paper: {source}" if source else "ours",
     ]

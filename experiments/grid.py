@@ -61,7 +61,7 @@ def _field_type(name: str) -> type:
     if section in config.SECTIONS:
         for candidate in dataclasses.fields(getattr(config.RunConfig(), section)):
             if candidate.name == field:
-                return type(candidate.default)
+                return str if candidate.metadata["each"] else type(candidate.default)
     raise InputError(
         f"--grid: unknown setting {name!r}: use section.field as in --help, or seed."
     )

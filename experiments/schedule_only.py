@@ -46,6 +46,8 @@ def variants(settings: config.RunConfig) -> dict[str, config.RunConfig]:
     """The settings with every policy and solver, by name."""
     made = {}
     for policy, solver in RUNS:
+        if solver.startswith("paper") and settings.schedule.clients != "most":
+            continue  # it cannot leave channels idle
         schedule = dataclasses.replace(settings.schedule, policy=policy)
         if solver:
             schedule = dataclasses.replace(schedule, solver=solver)
@@ -74,7 +76,11 @@ def line(name: str, settings: config.RunConfig, plan: Schedule, seconds: float) 
 
 def main() -> None:
     """Plans, prints, draws and saves."""
-    for flag, path in (("plot", _PLOT.value), ("plot_world", _WORLD.value)):
+    for flag, path in (
+        ("plot", _PLOT.value),
+        ("plot_queues", _QUEUES.value),
+        ("plot_world", _WORLD.value),
+    ):
         cli.check_output(flag, path)
         if path:
             cli.check_picture(path)
@@ -122,6 +128,11 @@ def main() -> None:
         shown = {name: plan for name, plan in schedules.items() if plan.sends.any()}
         plan_pictures.schedule_figure(shown, target).savefig(_PLOT.value, dpi=150)
         print(f"figure: {_PLOT.value}")
+    long = {name: plan for name, plan in schedules.items() if plan.num_rounds > 1}
+    if _QUEUES.value and long:
+        bounds = {name: theory.queue_bounds(settings, plan) for name, plan in long.items()}
+        plan_pictures.queue_figure(bounds).savefig(_QUEUES.value, dpi=150)
+        print(f"figure of the queues: {_QUEUES.value}")
 
 
 if __name__ == "__main__":

@@ -11,20 +11,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsparfl_jax import rng
+from dpsparfl_jax import rng, units
 from dpsparfl_jax.config import RunConfig
 from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.planning import realise as realise_lib
+from dpsparfl_jax.planning import warm_start
+from dpsparfl_jax.planning.realise import Uploads, realise, true_channel
 from dpsparfl_jax.planning.schedule import IDLE, RoundPlan, Schedule, join
-from dpsparfl_jax.planning.theory import best_keep_rate
+from dpsparfl_jax.planning.theory import best_keep_rate, noise_energy
 from dpsparfl_jax.privacy.budgets import participation_rates
 from dpsparfl_jax.privacy.ledger import Ledger
 from dpsparfl_jax.scheduling import matching, queues
 from dpsparfl_jax.scheduling.base import Observation, make_policy
 from dpsparfl_jax.scheduling.edges import make_edges, possible_edges
-from dpsparfl_jax.scheduling.problem import Allocation, RoundProblem
+from dpsparfl_jax.scheduling.problem import Allocation, RoundProblem, value_of
 from dpsparfl_jax.sparsifiers import make_sparsifier
 from dpsparfl_jax.types import ModelSize
-from dpsparfl_jax.units import shannon_rate
 from dpsparfl_jax.wireless import link
 from dpsparfl_jax.wireless.world import Conditions, World, make_world, observe
 
@@ -71,28 +73,39 @@ class Planner:
             make_sparsifier(settings.training.sparsifier).mask_bits(model),
             radio,
         )
-        snr = radio.max_power_w * self.world.uplink_gain / radio.noise_w
-        rate = shannon_rate(radio.bandwidth_hz, snr)
-        self.queues = queues.first_queues(
-            settings.schedule, len(sizes), self.bits_per_rate, float(np.mean(rate))
-        )
+        self.noise_energy = noise_energy(settings, model.parameters, len(sizes))
+        margin_db = realise_lib.margin_db(radio, settings.schedule)
+        self.margin = float(units.db_to_ratio(-margin_db))  # of planned to known gains
+        self.exact = realise_lib.is_exact(radio, settings.schedule)
+        self.queues = queues.first_queues(len(sizes))
+        if settings.schedule.warm_start and getattr(self.policy, "prices_delay", True):
+            unit = queues.delay_unit_s(settings.schedule)
+            price = warm_start.equilibrium_price(self)
+            self.queues = self.queues._replace(delay=price * unit)
 
     def costs(self, conditions: Conditions) -> Costs:
         """Delay before, and energy of local training of, every client."""
         radio = self.settings.wireless
         examples = link.local_examples(self.sizes, self.settings.training, radio)
-        down = link.downlink_delay(self.world.downlink_gain, self.num_parameters, radio)
-        training_s = link.training_delay(examples, conditions.cpu_hz, radio)
-        return Costs(
-            down + training_s,
-            training_s,
-            link.training_energy(examples, conditions.cpu_hz, radio),
+        world, cpu = self.world, conditions.cpu_hz
+        down = link.downlink_delay(
+            conditions.downlink_gain,
+            world.downlink_noise_w,
+            self.num_parameters,
+            radio,
         )
+        cycles = world.cycles_per_sample
+        training_s = link.training_delay(examples, cycles, cpu)
+        training_j = link.training_energy(examples, cycles, cpu, world.capacitance)
+        return Costs(down + training_s, training_s, training_j)
 
-    def observe(self, round_index: int) -> tuple[Observation, Costs]:
+    def observe(
+        self, round_index: int, *, pilot: bool = False
+    ) -> tuple[Observation, Costs]:
         """The round as the policy sees it: live clients only."""
         settings, radio = self.settings.schedule, self.settings.wireless
-        conditions = observe(self.world, radio, self.settings.seed, round_index)
+        seed = self.settings.seed
+        conditions = observe(self.world, radio, seed, round_index, pilot=pilot)
         costs = self.costs(conditions)
         live = np.flatnonzero(self.ledger.live)
         problem = RoundProblem(
@@ -101,7 +114,8 @@ class Planner:
             curvature=np.zeros(len(live)),
             delay_price=queues.delay_price(settings, self.queues),
             base_delay_s=costs.base_delay_s[live],
-            snr_per_w=conditions.uplink_gain[live] / radio.noise_w,
+            snr_per_w=(conditions.uplink_gain / self.world.uplink_noise_w)[live]
+            * self.margin,
             energy_j=settings.energy_j - costs.training_j[live],
             max_power_w=radio.max_power_w,
             bandwidth_hz=radio.bandwidth_hz,
@@ -109,23 +123,28 @@ class Planner:
             bits_per_rate=self.bits_per_rate,
             keep_min=settings.keep_rate or settings.keep_min,
             keep_max=np.full(len(live), settings.keep_rate or 1.0),
+            full_keep=settings.keep_rate or 1.0,
+            latest_s=settings.round_limit_s or np.inf,
+            may_idle=settings.clients == "worthwhile",
         )
-        problem = self._with_rewards(problem)
+        problem = self._with_rewards(problem, live)
         return Observation(round_index, live, self.sizes[live], problem), costs
 
-    def _with_rewards(self, problem: RoundProblem) -> RoundProblem:
+    def _with_rewards(
+        self, problem: RoundProblem, live: NDArray[np.intp]
+    ) -> RoundProblem:
         """Rewards lambda / K, K how many can send, and what noise makes of them."""
         settings = self.settings.schedule
         size = max(1, matching.largest_size(possible_edges(problem)))
         each = np.full(problem.num_clients, settings.tradeoff / size)
+        if problem.may_idle and live.size:  # what one brings depends on no other one
+            each = each * (self.sizes[live] / np.mean(self.sizes[live]))
         if not settings.noise_aware or settings.keep_rate:
             return problem._replace(reward=each)
-        best = best_keep_rate(self.settings, self.num_parameters, 1 / size)
-        cap = float(np.clip(best, settings.keep_min, 1.0))
+        best = best_keep_rate(self.settings, self.noise_energy[live], 1 / size)
+        cap = np.clip(best, settings.keep_min, 1.0)
         return problem._replace(
-            reward=each,
-            keep_max=np.full(problem.num_clients, cap),
-            curvature=np.full(problem.num_clients, 1 / max(best, cap)),
+            reward=each, keep_max=cap, curvature=1 / np.maximum(best, cap)
         )
 
     def step(self, round_index: int) -> RoundPlan:
@@ -133,11 +152,14 @@ class Planner:
         observation, costs = self.observe(round_index)
         random = rng.host_stream(self.settings.seed, "policy", round_index)
         allocation, self.state = self.policy.plan(self.state, observation, random)
+        if np.isnan(allocation.value):
+            allocation = allocation._replace(value=self._value(observation, allocation))
         before = self.queues, self.ledger
         client = observation.client[allocation.client]
         selected = np.zeros(len(self.sizes), bool)
         selected[client] = True
-        slowest = float(np.max(allocation.delay_s, initial=0.0))
+        uploads = self._send(observation, allocation, costs.base_delay_s[client])
+        slowest = float(np.max(uploads.delay_s, initial=0.0))
         self.queues = queues.update(
             self.settings.schedule,
             self.queues,
@@ -146,11 +168,49 @@ class Planner:
             rates=self.rates,
         )
         self.ledger = self.ledger.charge(client)
-        return self._record(allocation, client, costs, *before)
+        return self._record(allocation, uploads, client, costs, *before)
+
+    def _value(self, observation: Observation, allocation: Allocation) -> float:
+        """V of an allocation, with the weights p of those that it chose."""
+        rows = allocation.client
+        reward = np.zeros(len(observation.client))
+        weights = observation.size[rows] / np.sum(observation.size[rows])
+        reward[rows] = self.settings.schedule.tradeoff * weights
+        problem = observation.problem._replace(reward=reward)
+        return value_of(problem, rows, allocation.keep_rate, allocation.delay_s)
+
+    def _send(
+        self, observation: Observation, allocation: Allocation, base_delay_s: Array
+    ) -> Uploads:
+        """How the planned uploads go; exactly as planned if all gains are known."""
+        settings, problem = self.settings, observation.problem
+        planned = allocation.delay_s - base_delay_s
+        if self.exact:
+            energy = allocation.power_w * planned
+            late = np.zeros(planned.shape, bool)
+            return Uploads(allocation.delay_s, planned, energy, late, ~late)
+        shape = (len(self.sizes), problem.num_channels)
+        true = true_channel(
+            settings.wireless, settings.seed, observation.round_index, shape
+        )
+        edge = observation.client[allocation.client], allocation.channel
+        known = problem.snr_per_w[allocation.client, allocation.channel]
+        return realise(
+            settings.schedule.on_late,
+            snr=allocation.power_w * known / self.margin * true.gain_error[edge],
+            outage=true.outage[edge],
+            bandwidth_hz=problem.bandwidth_hz,
+            bits=self.bits_fixed + self.bits_per_rate * allocation.keep_rate,
+            power_w=allocation.power_w,
+            base_delay_s=base_delay_s,
+            planned_upload_s=planned,
+            deadline_s=float(np.max(allocation.delay_s, initial=0.0)),
+        )
 
     def _record(
         self,
         allocation: Allocation,
+        uploads: Uploads,
         client: NDArray[np.intp],
         costs: Costs,
         queued: queues.Queues,
@@ -163,19 +223,21 @@ class Planner:
             filled[allocation.channel] = values
             return filled
 
-        upload = allocation.delay_s - costs.base_delay_s[client]
         bits = self.bits_fixed + self.bits_per_rate * allocation.keep_rate
         return RoundPlan(
             client=slots(client, IDLE),
             keep_rate=slots(allocation.keep_rate),
             power_w=slots(allocation.power_w),
-            delay_s=slots(allocation.delay_s),
+            delay_s=slots(uploads.delay_s),
             training_s=slots(costs.training_s[client]),
-            upload_s=slots(upload),
-            upload_j=slots(allocation.power_w * upload),
+            upload_s=slots(uploads.upload_s),
+            upload_j=slots(uploads.upload_j),
             training_j=slots(costs.training_j[client]),
             bits=slots(bits),
-            round_delay_s=float(np.max(allocation.delay_s, initial=0.0)),
+            late=slots(uploads.late),
+            arrived=slots(uploads.arrived),
+            round_delay_s=float(np.max(uploads.delay_s, initial=0.0)),
+            planned_delay_s=float(np.max(allocation.delay_s, initial=0.0)),
             fairness_queue=queued.fairness,
             delay_queue=queued.delay,
             value=allocation.value,

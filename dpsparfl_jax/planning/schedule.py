@@ -30,7 +30,10 @@ class RoundPlan:
     upload_j: Array
     training_j: Array
     bits: Array
+    late: Array  # bool: was not done by the planned end of the round
+    arrived: Array  # bool: the server got the update
     round_delay_s: Any  # the slowest client's; 0 if nobody sends
+    planned_delay_s: Any  # what it should have been; equal if gains are known exactly
     fairness_queue: Array  # [U] before the decision
     delay_queue: Any  # before the decision
     value: Any  # drift plus penalty V
@@ -88,7 +91,9 @@ class Schedule(RoundPlan):
         return np.flatnonzero(~self.sends.any(axis=1))
 
 
-_SCALARS = ("round_delay_s", "delay_queue", "value", "lower_bound")  # one a round
+_SCALARS = (  # one a round
+    *("round_delay_s", "planned_delay_s", "delay_queue", "value", "lower_bound"),
+)
 _PER_CLIENT = ("fairness_queue", "live", "epsilon_spent")
 
 
@@ -105,7 +110,8 @@ def join(
     """The schedule of these rounds; columns are empty, but of their shape, if none."""
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys(_SCALARS, (0,))
     shapes |= dict.fromkeys(_PER_CLIENT, (0, len(budget)))
-    kinds = {"client": np.intp, "live": np.bool_}
+    kinds = {"client": np.intp}
+    kinds |= dict.fromkeys(("live", "late", "arrived"), np.bool_)
     columns = {
         name: np.array([getattr(one, name) for one in rounds])
         if rounds
@@ -129,12 +135,22 @@ def save(schedule: Schedule, path: str | os.PathLike[str]) -> None:
         np.savez_compressed(file, **columns | {"reason": np.array(schedule.reason)})
 
 
+def _complete(columns: dict[str, Array]) -> None:
+    """Fills in what schedules of earlier versions lack: all went as planned there."""
+    columns.setdefault("late", np.zeros(columns["client"].shape, bool))
+    columns.setdefault("arrived", columns["client"] != IDLE)
+    columns.setdefault("planned_delay_s", columns["round_delay_s"])
+    for field in dataclasses.fields(Schedule):
+        columns[field.name]  # a KeyError if it is missing
+
+
 def load(path: str | os.PathLike[str]) -> Schedule:
     """Reads a schedule; refuses a file that is not one."""
     names = [field.name for field in dataclasses.fields(Schedule)]
     try:
         with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
-            columns = {name: file[name] for name in names}
+            columns = {name: file[name] for name in names if name in file}
+            _complete(columns)
     except FileNotFoundError:
         raise InputError(f"there is no schedule {os.fspath(path)!r}.") from None
     except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile) as reason:

@@ -13,10 +13,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpsparfl_jax.client_values import client_values
 from dpsparfl_jax.config import RunConfig
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.planning.schedule import Schedule
 
+Array = NDArray[np.float64]
 LARGEST_STEP = (np.sqrt(7) - 1) / 3  # of eta L tau, for the bound to hold
 
 
@@ -35,28 +37,26 @@ class BoundTerms(NamedTuple):
         return self.start + self.divergence + self.sparsification + self.noise
 
 
-def noise_energy(settings: RunConfig, num_parameters: int) -> float:
-    """Theta: squared norm of one step's noise at keep rate 1, D (sigma C / b)^2."""
-    if not settings.privacy.noise:
-        return 0.0
-    training = settings.training
-    std = settings.privacy.noise_multiplier * training.clip_norm / training.batch_size
-    return num_parameters * std**2
+def noise_energy(settings: RunConfig, num_parameters: int, num_clients: int) -> Array:
+    """Theta [U]: squared norm of one step's noise at keep rate 1, D (sigma C / b)^2."""
+    privacy, training = settings.privacy, settings.training
+    if not privacy.noise:
+        return np.zeros(num_clients)
+    noise = client_values(privacy, "noise_multiplier", settings.seed, num_clients)
+    return num_parameters * (noise * training.clip_norm / training.batch_size) ** 2
 
 
-def best_keep_rate(settings: RunConfig, num_parameters: int, weight: float) -> float:
-    """Keep rate that balances sparsification against noise; may exceed 1.
+def best_keep_rate(settings: RunConfig, theta: Array, weight: float) -> Array:
+    """Keep rates that balance sparsification against noise `theta`; may exceed 1.
 
-    Minimises 3 G^2 (1 - s) + eta L Theta (p + 1.5 x) s^2 over s.
+    Each minimises 3 G^2 (1 - s) + eta L Theta (p + 1.5 x) s^2 over s.
     """
     training, schedule = settings.training, settings.schedule
-    theta = noise_energy(settings, num_parameters)
-    if theta == 0:
-        return np.inf
     step = training.learning_rate * schedule.smoothness
     x = step * training.local_steps
     squared = (schedule.gradient_over_clip * training.clip_norm) ** 2
-    return 3 * squared / (2 * step * theta * (weight + 1.5 * x))
+    with np.errstate(divide="ignore"):
+        return 3 * squared / (2 * step * theta * (weight + 1.5 * x))
 
 
 def convergence_terms(
@@ -71,17 +71,18 @@ def convergence_terms(
 ) -> BoundTerms:
     """The bound of a schedule; constants are measured or guessed by the caller."""
     _require_rounds(schedule)
-    if not schedule.sends.any():
+    if not schedule.arrived.any():
         raise InputError("a schedule in which nobody sends has no convergence bound.")
     training, step_l = settings.training, settings.schedule.smoothness
     eta, tau = training.learning_rate, training.local_steps
     x = eta * step_l * tau
-    used = schedule.sends.any(axis=1)
-    counts = np.where(schedule.sends, np.asarray(sizes)[schedule.client], 0)[used]
+    used = schedule.arrived.any(axis=1)
+    counts = np.where(schedule.arrived, np.asarray(sizes)[schedule.client], 0)[used]
     p = counts / np.sum(counts, axis=1, keepdims=True)
     keep = schedule.keep_rate[used]
-    theta = noise_energy(settings, num_parameters)
-    noise = np.sum(p**2 * keep**2 + 1.5 * x * p * keep**2, axis=1) * theta
+    theta = noise_energy(settings, num_parameters, len(schedule.budget))
+    theta = np.where(schedule.arrived, theta[schedule.client], 0.0)[used]
+    noise = np.sum((p**2 * keep**2 + 1.5 * x * p * keep**2) * theta, axis=1)
     return BoundTerms(
         2 * loss_gap / (eta * tau * len(p)),
         3 * divergence,
@@ -127,6 +128,62 @@ def queue_statistics(schedule: Schedule) -> QueueStatistics:
         float(np.mean(schedule.delay_queue[half:])),
         float(np.mean(fairness[:half])),
         float(np.mean(fairness[half:])),
+    )
+
+
+class QueueBounds(NamedTuple):
+    """The paper's Theorem 3 for one schedule, as numbers: queues and their bounds.
+
+    G = ||Q||^2 / 2 over all queues. Whatever is decided, a round changes it by at most
+        b_t + sum over queues of Q_t times its increment,
+    with b_t half the sum of the squared increments. A policy that minimises drift plus
+    penalty makes the second part, in the mean, no larger than lambda times the range of
+    the mean keep rate, if some stationary policy meets all constraints; hence
+        E ||Q_t||^2 <= ||Q_0||^2 + 2 sum over earlier rounds of (b + lambda (1 - s_th)).
+    Departs: BUILD_NOTES "queue bound" (queues are mean rate stable, not strongly).
+    """
+
+    drift: Array  # [T - 1] change of G in every round but the last
+    drift_bound: Array  # [T - 1] holds for every single round
+    norm: Array  # [T] ||Q_t|| before round t
+    norm_bound: Array  # [T] holds in the mean
+    fairness_gap: Array  # [T] largest |share of rounds so far - beta|; nan before any
+    fairness_bound: Array  # [T] of that gap: norm_bound / t, for signed queues
+    delay_excess_s: Array  # [T] mean delay so far above the target; nan before any
+    delay_bound_s: Array  # [T] of that excess: unit * norm_bound / t
+
+
+def queue_bounds(settings: RunConfig, schedule: Schedule) -> QueueBounds:
+    """Theorem 3's quantities along a schedule, beside what they bound."""
+    _require_rounds(schedule, 2)
+    plan = settings.schedule
+    unit = plan.delay_target_s if plan.delay_unit == "target" else 1.0
+    taken = np.zeros(schedule.fairness_queue.shape)
+    rounds, slots = np.nonzero(schedule.sends)
+    taken[rounds, schedule.client[rounds, slots]] = 1.0
+    sign = -1.0 if plan.fairness == "c7" else 1.0
+    surplus = sign * (taken - schedule.rate)
+    late = (schedule.round_delay_s - plan.delay_target_s) / unit
+    half_squares = (np.sum(surplus**2, axis=1) + late**2) / 2
+    cross = np.sum(schedule.fairness_queue * surplus, axis=1)
+    cross = cross + schedule.delay_queue * late
+    squares = np.sum(schedule.fairness_queue**2, axis=1) + schedule.delay_queue**2
+    grown = half_squares + plan.tradeoff * (1 - plan.keep_min)
+    bound = np.sqrt(squares[0] + 2 * np.append(0.0, np.cumsum(grown)[:-1]))
+    before = np.arange(schedule.num_rounds)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = (np.cumsum(taken, axis=0) - taken) / before[:, None]
+        mean = (np.cumsum(schedule.round_delay_s) - schedule.round_delay_s) / before
+        per_round = bound / before
+    return QueueBounds(
+        np.diff(squares) / 2,
+        (half_squares + cross)[:-1],
+        np.sqrt(squares),
+        bound,
+        np.max(np.abs(share - schedule.rate), axis=1),
+        per_round,
+        mean - plan.delay_target_s,
+        unit * per_round,
     )
 
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsparfl_jax.client_values import client_values
 from dpsparfl_jax.config import RunConfig
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.privacy import budgets, calibrate
@@ -41,7 +42,9 @@ def start_ledger(
     groups = client_groups(
         sizes,
         batch_size=training.batch_size,
-        noise_multiplier=privacy.noise_multiplier,
+        noise_multiplier=client_values(
+            privacy, "noise_multiplier", settings.seed, len(sizes)
+        ),
         steps=training.local_steps,
         delta=privacy.delta,
         capacity=capacity,

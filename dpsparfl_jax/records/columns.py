@@ -32,7 +32,7 @@ class RoundView(NamedTuple):
     t: int  # the round, from 0
     sends: Array  # [N] bool: the channels in use
     output: RoundOutput  # what came back from the device
-    diagnostics: Mapping[str, Array]  # [K] of the clients that sent; none is private
+    diagnostics: Mapping[str, Array]  # [K] of updates that arrived; none is private
     totals: Mapping[str, Array]  # [T] sums up to each round
 
 
@@ -162,6 +162,14 @@ _TABLE = (
     Column("keep_rates", "", "Share of coordinates that each of them keeps.",
         _sent("keep_rate")),
     Column("delays_s", "s", "Delay of each of them.", _sent("delay_s")),
+    Column("planned_delay_s", "s", "Delay that was planned for the round.",
+        _planned("planned_delay_s"), format="{:,.1f}"),
+    Column("late", "", "Uploads not done by the planned end of the round.",
+        lambda view: int(np.sum(view.schedule.late[view.t])), format="{:.0f}",
+        summary=(InSummary("late", "late", "sum"),)),
+    Column("lost", "", "Updates that were dropped for that; their epsilon is spent.",
+        lambda view: int(np.sum(view.sends & ~view.schedule.arrived[view.t])),
+        format="{:.0f}", summary=(InSummary("lost", "lost", "sum"),)),
     Column("keep_rate_mean", "", "Mean keep rate of the clients that send.",
         lambda view: mean(view.schedule.keep_rate[view.t][view.sends]),
         "schedule/keep_rate_mean", "{:.3f}"),

@@ -36,8 +36,9 @@ class RoundRows:
         """One flat row: a value for every column."""
         t = output.round_index
         sends = self.schedule.sends[t]
+        arrived = self.schedule.arrived[t]
         diagnostics = {
-            name: np.asarray(values)[sends]
+            name: np.asarray(values)[arrived]
             for name, values in output.diagnostics._asdict().items()
         }
         view = RoundView(self.schedule, t, sends, output, diagnostics, self.totals)

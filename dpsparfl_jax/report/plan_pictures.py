@@ -9,6 +9,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from dpsparfl_jax.planning.schedule import Schedule
+from dpsparfl_jax.planning.theory import QueueBounds
 from dpsparfl_jax.units import ratio_to_db
 from dpsparfl_jax.wireless.world import World
 
@@ -65,6 +66,32 @@ def schedule_figure(schedules: Mapping[str, Schedule], delay_target_s: float) ->
     )
     axes[1, 0].yaxis.set_major_locator(MaxNLocator(integer=True))
     names = axes[0, 0].get_legend_handles_labels()
+    figure.legend(*names, loc="outside lower center", ncols=4, frameon=False)
+    return figure
+
+
+def queue_figure(bounds: Mapping[str, QueueBounds]) -> Figure:
+    """Queues, fairness and delay of schedules beside what Theorem 3 allows (dotted)."""
+    figure = Figure(figsize=(10, 6.5), layout="constrained")
+    axes = figure.subplots(2, 2)
+    drift, norm, fairness, delay = axes.flat
+    for name, one in bounds.items():
+        rounds = np.arange(1, len(one.norm) + 1)
+        (line,) = norm.plot(rounds, one.norm, label=name)
+        colour = line.get_color()
+        norm.plot(rounds, one.norm_bound, color=colour, ls=":", lw=1)
+        drift.plot(one.drift_bound, one.drift, ".", color=colour, ms=3)
+        fairness.plot(rounds[1:], one.fairness_gap[1:], color=colour)
+        fairness.plot(rounds[1:], one.fairness_bound[1:], color=colour, ls=":", lw=1)
+        delay.plot(rounds[1:], one.delay_excess_s[1:], color=colour)
+        delay.plot(rounds[1:], one.delay_bound_s[1:], color=colour, ls=":", lw=1)
+    drift.axline((0, 0), slope=1, color="0.5", ls=":", lw=1)
+    drift.set(xlabel="bound of a round's drift", ylabel="drift")
+    norm.set(xlabel="round", ylabel="norm of all queues", yscale="log")
+    fairness.set(xlabel="round", ylabel="largest |share - beta| so far", yscale="log")
+    delay.set(xlabel="round", ylabel="mean delay above the target (s)")
+    delay.set_yscale("symlog", linthresh=1.0)
+    names = norm.get_legend_handles_labels()
     figure.legend(*names, loc="outside lower center", ncols=4, frameon=False)
     return figure
 

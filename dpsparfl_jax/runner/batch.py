@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsparfl_jax.client_values import client_values
 from dpsparfl_jax.data import packing
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.privacy.clip_norm import ClipNorm
@@ -283,15 +284,20 @@ def lay_out(run: Run, number: int, tables: ClientTables, clip_norm: float) -> Ta
         raise InputError(f"nothing is planned: {schedule.reason}.")
     rounds = np.broadcast_to(np.arange(shape[0])[:, None], shape)
     privacy, training = settings.privacy, settings.training
+    client = np.where(sends, schedule.client, 0).reshape(-1)
+    noise = None
+    if privacy.noise:
+        clients = len(schedule.budget)
+        noise = client_values(privacy, "noise_multiplier", settings.seed, clients)
     columns = tasks.make_tasks(
         tables,
         run=number,
-        client=np.where(sends, schedule.client, 0).reshape(-1),
+        client=client,
         round_index=rounds.reshape(-1),
-        active=sends.reshape(-1),
+        active=schedule.arrived.reshape(-1),  # nobody gets to see what was dropped
         keep_rate=np.where(sends, schedule.keep_rate, 1.0).reshape(-1),
         clip_norm=clip_norm,
-        noise_multiplier=privacy.noise_multiplier if privacy.noise else None,
+        noise_multiplier=None if noise is None else noise[client],
         learning_rate=training.learning_rate,
         batch_size=training.batch_size,
         capacity=run.outline.capacity,

@@ -34,27 +34,34 @@ def keep_rate_step(
 ) -> Array:
     """Best keep rates [K] at fixed rates [K] bit/s, each within [keep_min, cap].
 
-    For a deadline d client i keeps min(cap, (R_i (d - c_i) - n0) / n1); the value is
-    convex and piecewise linear in d with knots where a client reaches its cap, so the
-    best d is the earliest possible one or a knot. The paper's N subproblems (one a
-    client that is slowest) have the same solution. Assumes no curvature.
+    For a deadline d client i keeps s_i(d) = min(cap, (R_i (d - c_i) - n0) / n1); the
+    value is convex in d, with knots where a client reaches its cap, and its slope
+        q - sum over clients below their cap of r_i (1 - k_i s_i(d)) R_i / n1
+    is linear between knots: the best d is the earliest possible one, a knot, or the
+    zero of such a line (never, for k = 0). The paper's N subproblems (one a client that
+    is slowest) have the same solution.
     Paper: Theorem 2.  Departs: BUILD_NOTES "successive procedure".
     """
-    base, reward = problem.base_delay_s[client], problem.reward[client]
+    base, curvature = problem.base_delay_s[client], problem.curvature[client]
     n0, n1 = problem.bits_fixed, problem.bits_per_rate
+    gain = problem.reward[client] * rate / n1
+
+    def keep_at(deadline: float) -> Array:
+        return (rate * (deadline - base) - n0) / n1
+
     deadline = np.max(base + (n0 + n1 * problem.keep_min) / rate)
     full = base + (n0 + n1 * cap) / rate
-    gain = reward * rate / n1
-    order = np.argsort(full)
-    slope = problem.delay_price - np.sum(gain[full > deadline])
-    for i in order:
+    for knot in np.sort(full):
+        below = full > deadline
+        worth = gain * (1 - curvature * keep_at(deadline)) * below
+        slope = problem.delay_price - np.sum(worth)
         if slope >= 0:
             break
-        if full[i] > deadline:
-            deadline = full[i]
-            slope += gain[i]
-    keep = (rate * (deadline - base) - n0) / n1
-    return np.clip(keep, problem.keep_min, cap)
+        if knot > deadline:
+            bend = np.sum(gain * curvature * rate / n1 * below)
+            reach = -slope / bend if bend > 0 else np.inf
+            deadline = min(knot, deadline + reach)
+    return np.clip(keep_at(min(deadline, problem.latest_s)), problem.keep_min, cap)
 
 
 class _State(NamedTuple):
@@ -67,7 +74,8 @@ def _power_step(problem: RoundProblem, keep: Array) -> _State:
     """Largest feasible power of every edge at every client's keep rate."""
     bits = (problem.bits_fixed + problem.bits_per_rate * keep)[:, None]
     power, airtime = fastest(problem, bits)
-    return _State(keep, power, problem.base_delay_s[:, None] + airtime)
+    delay = problem.base_delay_s[:, None] + airtime
+    return _State(keep, power, np.where(delay <= problem.latest_s, delay, np.inf))
 
 
 def _costs(problem: RoundProblem, keep: Array) -> Array:

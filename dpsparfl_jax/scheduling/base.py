@@ -54,7 +54,8 @@ class Policy(Protocol):
     A policy is registered as a class that is given the `ScheduleConfig` of the run. It
     keeps no state of its own between rounds: `plan` returns the next state and leaves
     the one it was given as it is. The same state, observation and random generator must
-    give the same allocation.
+    give the same allocation. A policy that does not look at the price of delay says so
+    by `prices_delay = False`; its delay queue starts empty.
 
     Examples:
         One client after the other, alone, on its quickest channel:

@@ -17,7 +17,6 @@ from dpsparfl_jax.scheduling.problem import (
     Allocation,
     RoundProblem,
     empty_allocation,
-    value_of,
 )
 
 Array = NDArray[np.float64]
@@ -28,12 +27,11 @@ class FullRate:
 
     def __init__(self, problem: RoundProblem) -> None:
         """Finds them; infinite where an edge cannot."""
-        fixed = problem.keep_max == problem.keep_min
-        self.keep_rate = np.where(fixed, problem.keep_max, 1.0)
-        bits = problem.bits_fixed + problem.bits_per_rate * self.keep_rate[:, None]
-        self.problem = problem
+        bits = problem.bits_fixed + problem.bits_per_rate * problem.full_keep
+        self.keep_rate = problem.full_keep
         self.power, airtime = edges_lib.fastest(problem, bits)
-        self.delay = problem.base_delay_s[:, None] + airtime
+        delay = problem.base_delay_s[:, None] + airtime
+        self.delay = np.where(delay <= problem.latest_s, delay, np.inf)
 
     def allocate(
         self, client: NDArray[np.intp], channel: NDArray[np.intp]
@@ -43,10 +41,9 @@ class FullRate:
             return empty_allocation()
         order = np.argsort(channel)
         client, channel = client[order], channel[order]
-        keep, delay = self.keep_rate[client], self.delay[client, channel]
-        value = value_of(self.problem, client, keep, delay)
-        power = self.power[client, channel]
-        return Allocation(client, channel, keep, power, delay, value, -np.inf, 0)
+        keep = np.full(client.shape, self.keep_rate)
+        power, delay = self.power[client, channel], self.delay[client, channel]
+        return Allocation(client, channel, keep, power, delay, np.nan, -np.inf, 0)
 
     def quickest(self, rows: NDArray[np.intp]) -> Allocation:
         """As many of these rows as can send, at the least total delay."""
@@ -66,6 +63,8 @@ class Stateless:
 @register_policy("random")
 class RandomPolicy(Stateless):
     """Clients in random order, each on a random free channel that it can use."""
+
+    prices_delay = False
 
     def __init__(self, settings: ScheduleConfig) -> None:
         """Needs no setting."""
@@ -94,6 +93,8 @@ class RoundRobinPolicy:
     Within a group, channels are matched for the least total delay.
     """
 
+    prices_delay = False
+
     def __init__(self, settings: ScheduleConfig) -> None:
         """Needs no setting."""
 
@@ -121,6 +122,8 @@ class RoundRobinPolicy:
 @register_policy("delay_min")
 class DelayMinPolicy(Stateless):
     """The clients and matching of the least round delay (exact bottleneck)."""
+
+    prices_delay = False
 
     def __init__(self, settings: ScheduleConfig) -> None:
         """Needs no setting."""

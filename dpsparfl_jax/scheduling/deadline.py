@@ -85,6 +85,11 @@ def slope(
 
 def best_deadline(problem: RoundProblem, chosen: Chosen) -> float:
     """The deadline that minimises phi, the smallest if there are several."""
+    return min(_stationary(problem, chosen), problem.latest_s)  # phi is convex
+
+
+def _stationary(problem: RoundProblem, chosen: Chosen) -> float:
+    """Where phi stops falling."""
     start = float(np.max(chosen.first_s))
     if slope(problem, chosen, start, right=True) >= 0:
         return start

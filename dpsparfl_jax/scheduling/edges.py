@@ -38,21 +38,27 @@ def make_edges(problem: RoundProblem) -> Edges:
     low = problem.bits_fixed + problem.bits_per_rate * problem.keep_min
     high = problem.bits_fixed + problem.bits_per_rate * problem.keep_max[:, None]
     base = problem.base_delay_s[:, None]
+    first = base + fastest(problem, low)[1]
     return Edges(
         energy,
         problem.snr_per_w,
         full,
         energy / problem.max_power_w,
-        base + fastest(problem, low)[1],
+        np.where(first <= problem.latest_s, first, np.inf),
         base + fastest(problem, high)[1],
     )
 
 
 def possible_edges(problem: RoundProblem) -> NDArray[np.bool_]:
-    """[U, N] whether an edge can send the least payload at all, however slowly."""
+    """[U, N] whether an edge can send the least payload by the latest deadline."""
     low = problem.bits_fixed + problem.bits_per_rate * problem.keep_min
-    most = problem.bandwidth_hz * problem.snr_per_w * problem.energy_j[:, None] / LN2
-    return most > low
+    energy, snr = problem.energy_j[:, None], problem.snr_per_w
+    if np.isinf(problem.latest_s):  # what energy carries, however slowly
+        return problem.bandwidth_hz * snr * energy / LN2 > low
+    time = problem.latest_s - problem.base_delay_s[:, None]
+    slow = np.where(time > 0, time, 1.0)
+    power = np.minimum(problem.max_power_w, np.maximum(energy, 0.0) / slow)
+    return (time > 0) & (slow * shannon_rate(problem.bandwidth_hz, power * snr) > low)
 
 
 def fastest(problem: RoundProblem, bits: Array | float) -> tuple[Array, Array]:

@@ -27,11 +27,15 @@ from dpsparfl_jax.scheduling.problem import (
 
 Array = NDArray[np.float64]
 # Of a second, relative to the largest possible reward: where delay costs nothing, the
-# earliest of (almost) equally good deadlines is taken.
-_LEAST_PRICE = 1e-9
+# earliest of almost equally good deadlines is taken. Dearer than the tolerance by the
+# second, so that the search can tell deadlines a second apart.
+_LEAST_PRICE = 1e-6
 _ROUNDING = 1e-13  # relative, of a value
 _MOST_NODES = 10_000
 _NEAR = 0.2  # of an interval, from the best deadline: where it is cut
+
+
+_NOBODY = matching.Matching(np.zeros(0, np.intp), np.zeros(0, np.intp), 0.0)
 
 
 class _Incumbent(NamedTuple):
@@ -90,26 +94,31 @@ class Search:
         self.gap = 0.0  # how far from the optimum is near enough
         self._seen: dict[bytes, float] = {}
         self._prices: list[tuple[float, Array]] = []  # by deadline, where worthwhile
+        if self.size and problem.may_idle:
+            self.best = _Incumbent(0.0, 0.0, _NOBODY)
         if self.size:
             cap = problem.keep_max - problem.curvature * problem.keep_max**2 / 2
             least = np.sort(
                 (problem.weight - problem.reward * cap)[self.possible.any(1)]
             )
+            if problem.may_idle:
+                least = np.minimum(least, 0.0)
             self.least_cost = float(np.sum(least[: self.size]))
-            self.low = matching.bottleneck(self.edges.first_s, self.size)
+            self.fewest = 1 if problem.may_idle else self.size
+            self.low = matching.bottleneck(self.edges.first_s, self.fewest)
             reach = self.edges.last_s[self.possible]
-            self.high = float(np.max(reach)) if np.isfinite(reach).all() else np.inf
+            high = float(np.max(reach)) if np.isfinite(reach).all() else np.inf
+            self.high = max(min(high, problem.latest_s), self.low)
 
     def match_at(self, deadline: float) -> matching.Matching:
         """The best matching if all must be done by `deadline`."""
         keep = edges_lib.keep_rate_at(self.problem, self.edges, deadline)
-        return matching.cheapest(
-            _cost_of(self.problem, keep), self.edges.first_s <= deadline
-        )
+        choose = matching.worthwhile if self.problem.may_idle else matching.cheapest
+        return choose(_cost_of(self.problem, keep), self.edges.first_s <= deadline)
 
     def offer(self, match: matching.Matching) -> float:
         """Takes a matching at its own best deadline if it is the best yet."""
-        if len(match.client) < self.size:
+        if len(match.client) < self.fewest:
             return np.inf
         key = match.client.tobytes() + match.channel.tobytes()
         if key not in self._seen:
@@ -157,7 +166,12 @@ class Search:
         here can beat the best allocation.
         """
         everybody = np.ones(len(cost), bool)
-        large = cost.size >= matching.SMALL and self.size == cost.shape[1]
+        idle, channels = self.problem.may_idle, cost.shape[1]
+        if idle:  # every assignment is allowed; its pairs that cost nothing are idle
+            cost = matching.at_most_idle(cost, allowed)
+            allowed = np.ones(cost.shape, bool)
+        full = len(cost) >= channels if idle else self.size == channels
+        large = cost.size >= matching.SMALL and full
         enough = self.best.value - self.gap - self.problem.delay_price * deadline
         if large:
             cost = np.where(allowed, cost, np.inf)
@@ -167,9 +181,11 @@ class Search:
                 if np.min(below) >= enough:
                     return float(np.min(below)), ~everybody
         match = matching.cheapest(cost, allowed)
-        if len(match.client) < self.size:
+        if not idle and len(match.client) < self.size:
             return np.inf, ~everybody
-        self.offer(match._replace(client=part.rows[match.client]))
+        used = cost[match.client, match.channel] < 0 if idle else slice(None)
+        rows, columns = match.client[used], match.channel[used]
+        self.offer(match._replace(client=part.rows[rows], channel=columns))
         if not large:
             return match.cost, everybody
         price = matching.potentials(cost, match)

@@ -39,6 +39,20 @@ def cheapest(cost: Array, allowed: NDArray[np.bool_]) -> Matching:
     return Matching(rows, columns, float(cost[rows, columns].sum()))
 
 
+def worthwhile(cost: Array, allowed: NDArray[np.bool_]) -> Matching:
+    """Cheapest matching [U, N] of any size: no pair of it costs 0 or more."""
+    clipped = at_most_idle(cost, allowed)
+    rows, columns = _assign(clipped)
+    good = clipped[rows, columns] < 0
+    rows, columns = rows[good], columns[good]
+    return Matching(rows, columns, float(clipped[rows, columns].sum()))
+
+
+def at_most_idle(cost: Array, allowed: NDArray[np.bool_]) -> Array:
+    """What each edge costs if its channel may stay idle instead, for nothing."""
+    return np.where(allowed, np.minimum(cost, 0.0), 0.0)
+
+
 def _assign(cost: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Cheapest assignment of all columns (or rows, if fewer).
 

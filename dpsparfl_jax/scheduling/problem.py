@@ -4,7 +4,8 @@ Minimise over matchings of clients to channels, keep rates s and powers P
     V = sum over selected of [ w_i - r_i g_i(s_i) ] + q max over selected of delay
 with delay = c_i + bits(s_i) / rate(P), energy P * airtime <= E_i, P <= P_max,
 s_min <= s_i <= s_max_i, each client and channel used at most once, and as many clients
-as any feasible matching has. g_i(s) = s - k_i s^2 / 2 is the paper's s for k_i = 0.
+as any feasible matching has (or as many as are worth it, if channels may stay idle).
+g_i(s) = s - k_i s^2 / 2 is the paper's s for k_i = 0.
 Paper: problem P2.  Departs: BUILD_NOTES "per-round problem".
 """
 
@@ -56,6 +57,9 @@ class RoundProblem(NamedTuple):
     bits_per_rate: float  # n1: bits = n0 + n1 s
     keep_min: float
     keep_max: Array  # [U]
+    full_keep: float = 1.0  # what is sent by those who do not choose a keep rate
+    latest_s: float = np.inf  # no client may take longer
+    may_idle: bool = False  # leave a channel idle if its client costs more than it brings
 
     @property
     def num_clients(self) -> int:
@@ -78,7 +82,8 @@ class Allocation(NamedTuple):
     """A decision: K clients on K channels. All arrays are [K], in order of channels.
 
     `client` are rows of the problem that was solved. The delay of the round is the
-    largest of `delay_s`. A policy that has no value or bound to tell gives 0 and -inf.
+    largest of `delay_s`. A policy that has no value or bound to tell gives nan and -inf;
+    the value is then found for it, with the weights of those it chose.
 
     Examples:
         >>> import numpy as np
@@ -86,7 +91,7 @@ class Allocation(NamedTuple):
         >>> chosen = Allocation(
         ...     client=np.array([3]), channel=np.array([0]), keep_rate=np.array([0.5]),
         ...     power_w=np.array([0.2]), delay_s=np.array([80.0]),
-        ...     value=0.0, lower_bound=-np.inf, nodes=0,
+        ...     value=np.nan, lower_bound=-np.inf, nodes=0,
         ... )
         >>> chosen.delay_s.max()
         np.float64(80.0)
@@ -129,6 +134,8 @@ def check_problem(problem: RoundProblem) -> None:
         raise InputError("keep rates must satisfy 0 < least <= largest <= 1.")
     if problem.bits_per_rate <= 0 or problem.bits_fixed < 0:
         raise InputError("payload bits must be positive.")
+    if not problem.latest_s > 0:
+        raise InputError("the longest delay of a round must be positive.")
 
 
 def empty_allocation() -> Allocation:

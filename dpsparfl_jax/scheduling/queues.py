@@ -26,19 +26,9 @@ def delay_unit_s(settings: ScheduleConfig) -> float:
     return settings.delay_target_s if settings.delay_unit == "target" else 1.0
 
 
-def first_queues(
-    settings: ScheduleConfig, num_clients: int, bits_per_rate: float, mean_rate: float
-) -> Queues:
-    """Empty queues, or the delay queue at its equilibrium.
-
-    There, another second buys as much reward as it costs: it sends mean_rate bits, the
-    share mean_rate / bits_per_rate of a gradient, which is worth lambda times that.
-    """
-    delay = 0.0
-    if settings.warm_start:
-        per_second = settings.tradeoff * mean_rate / bits_per_rate
-        delay = per_second * delay_unit_s(settings)
-    return Queues(np.zeros(num_clients), delay)
+def first_queues(num_clients: int) -> Queues:
+    """Empty queues."""
+    return Queues(np.zeros(num_clients), 0.0)
 
 
 def selection_weights(settings: ScheduleConfig, queues: Queues) -> Array:

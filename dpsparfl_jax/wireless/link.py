@@ -31,13 +31,13 @@ def payload_terms(
 
 
 def downlink_delay(
-    gain: ArrayLike, num_parameters: int, radio: WirelessConfig
+    gain: ArrayLike, noise_w: ArrayLike, num_parameters: int, radio: WirelessConfig
 ) -> Array:
-    """Seconds until each client has the dense model: [U] -> [U] (section III-A).
+    """Seconds until each client has the dense model: [U], [U] -> [U] (section III-A).
 
     Departs: BUILD_NOTES "downlink" (bandwidth of all channels by default).
     """
-    snr = radio.ap_power_w * np.asarray(gain, np.float64) / radio.noise_w
+    snr = radio.ap_power_w * np.asarray(gain, np.float64) / noise_w
     rate = shannon_rate(radio.downlink_hz, snr)
     return radio.value_bits * num_parameters / rate
 
@@ -55,16 +55,19 @@ def local_examples(
 
 
 def training_delay(
-    examples: ArrayLike, cpu_hz: ArrayLike, radio: WirelessConfig
+    examples: ArrayLike, cycles_per_sample: ArrayLike, cpu_hz: ArrayLike
 ) -> Array:
-    """Examples * Phi / f, in s (section III-B)."""
-    cycles = np.asarray(examples, np.float64) * radio.cycles_per_sample
+    """Examples * Phi / f, in s: all [U] (section III-B)."""
+    cycles = np.asarray(examples, np.float64) * cycles_per_sample
     return cycles / np.asarray(cpu_hz, np.float64)
 
 
 def training_energy(
-    examples: ArrayLike, cpu_hz: ArrayLike, radio: WirelessConfig
+    examples: ArrayLike,
+    cycles_per_sample: ArrayLike,
+    cpu_hz: ArrayLike,
+    capacitance: ArrayLike,
 ) -> Array:
-    """Chi * examples * Phi * f^2 / 2, in J (section III-B)."""
-    cycles = np.asarray(examples, np.float64) * radio.cycles_per_sample
-    return radio.capacitance * cycles * np.asarray(cpu_hz, np.float64) ** 2 / 2
+    """Chi * examples * Phi * f^2 / 2, in J: all [U] (section III-B)."""
+    cycles = np.asarray(examples, np.float64) * cycles_per_sample
+    return capacitance * cycles * np.asarray(cpu_hz, np.float64) ** 2 / 2

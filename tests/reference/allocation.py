@@ -46,36 +46,45 @@ def phi(problem, clients, channels, deadline):
 
 
 def brute_force(problem, longest=3000.0):
-    """(largest matching size, least value over matchings of that size)."""
+    """(size, least value) over the largest matchings; or over all, if one may idle."""
     users, channels = problem.snr_per_w.shape
+    longest = min(longest, problem.latest_s)
+    found = [(0, 0.0)]
     for size in range(min(users, channels), 0, -1):
-        pairs = [
-            (clients, chosen)
-            for chosen in itertools.combinations(range(channels), size)
-            for clients in itertools.permutations(range(users), size)
-        ]
-        clients = np.array([pair[0] for pair in pairs])
-        chosen = np.array([pair[1] for pair in pairs])
-        grid = np.geomspace(1.0, longest, 130)
-        values = phi(problem, clients, chosen, np.tile(grid, (len(pairs), 1)))
-        best = np.argmin(values, axis=1)
-        finite = np.isfinite(values[np.arange(len(pairs)), best])
-        if not finite.any():
-            continue
-        clients, chosen, best = clients[finite], chosen[finite], best[finite]
-        low = grid[np.maximum(best - 1, 0)]
-        high = grid[np.minimum(best + 1, len(grid) - 1)]
-        ratio = (np.sqrt(5) - 1) / 2
-        least = np.full(len(clients), np.inf)
-        for _ in range(48):
-            a, b = high - ratio * (high - low), low + ratio * (high - low)
-            at_a, at_b = (
-                phi(problem, clients, chosen, a),
-                phi(problem, clients, chosen, b),
-            )
-            least = np.minimum(least, np.minimum(at_a, at_b))
-            # Too early is impossible (inf): then the optimum lies to the right.
-            left = (at_a < at_b) & np.isfinite(at_a)
-            low, high = np.where(left, low, a), np.where(left, b, high)
-        return size, float(np.min(least))
-    return 0, 0.0
+        least = least_of_size(problem, size, longest)
+        if np.isfinite(least):
+            found.append((size, least))
+            if not problem.may_idle:
+                return found[-1]
+    return min(found, key=lambda pair: pair[1])
+
+
+def least_of_size(problem, size, longest):
+    """Least value over matchings of this size; inf if there is none."""
+    users, channels = problem.snr_per_w.shape
+    pairs = [
+        (clients, chosen)
+        for chosen in itertools.combinations(range(channels), size)
+        for clients in itertools.permutations(range(users), size)
+    ]
+    clients = np.array([pair[0] for pair in pairs])
+    chosen = np.array([pair[1] for pair in pairs])
+    grid = np.geomspace(1.0, longest, 130)
+    values = phi(problem, clients, chosen, np.tile(grid, (len(pairs), 1)))
+    best = np.argmin(values, axis=1)
+    finite = np.isfinite(values[np.arange(len(pairs)), best])
+    if not finite.any():
+        return np.inf
+    clients, chosen, best = clients[finite], chosen[finite], best[finite]
+    low = grid[np.maximum(best - 1, 0)]
+    high = grid[np.minimum(best + 1, len(grid) - 1)]
+    ratio = (np.sqrt(5) - 1) / 2
+    least = phi(problem, clients, chosen, high)  # the end of the range too
+    for _ in range(48):
+        a, b = high - ratio * (high - low), low + ratio * (high - low)
+        at_a, at_b = phi(problem, clients, chosen, a), phi(problem, clients, chosen, b)
+        least = np.minimum(least, np.minimum(at_a, at_b))
+        # Too early is impossible (inf): then the optimum lies to the right.
+        left = (at_a < at_b) & np.isfinite(at_a)
+        low, high = np.where(left, low, a), np.where(left, b, high)
+    return float(np.min(least))

@@ -32,9 +32,12 @@ def random_problem(
         else np.full(clients, 1000)
     )
     examples = link.local_examples(sizes, training, radio)
-    base = link.downlink_delay(made.downlink_gain, PARAMETERS, radio)
-    base = base + link.training_delay(examples, seen.cpu_hz, radio)
-    spent = link.training_energy(examples, seen.cpu_hz, radio)
+    base = link.downlink_delay(
+        seen.downlink_gain, made.downlink_noise_w, PARAMETERS, radio
+    )
+    cycles = made.cycles_per_sample
+    base = base + link.training_delay(examples, cycles, seen.cpu_hz)
+    spent = link.training_energy(examples, cycles, seen.cpu_hz, made.capacitance)
     fixed, per_rate = link.payload_terms(PARAMETERS, PARAMETERS, radio)
     count = min(clients, channels)
     cap = rng.uniform(0.3, 1.0, clients) if aware else np.ones(clients)
@@ -44,7 +47,7 @@ def random_problem(
         curvature=1 / cap if aware else np.zeros(clients),
         delay_price=rng.uniform(0.05, 0.5) if price is None else price,
         base_delay_s=base,
-        snr_per_w=seen.uplink_gain / radio.noise_w,
+        snr_per_w=seen.uplink_gain / made.uplink_noise_w,
         energy_j=energy_j - spent,
         max_power_w=radio.max_power_w,
         bandwidth_hz=radio.bandwidth_hz,

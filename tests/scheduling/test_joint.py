@@ -57,6 +57,80 @@ def test_equals_brute_force(block):
     assert len(sizes) > 1
 
 
+def floored(problem, size):
+    """With the price that a solver gives a second where it (almost) costs nothing."""
+    least = 1e-6 * np.max(problem.reward) * size
+    return problem._replace(delay_price=max(problem.delay_price, least))
+
+
+@pytest.mark.parametrize(
+    "kind", ["free", "tied", "limited", "idle", "idle_and_limited", "idle_and_free"]
+)
+@pytest.mark.parametrize(
+    "block", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 5))]
+)
+def test_equals_brute_force_at_the_edges(block, kind):
+    """Delay for nothing, equal channels and clients, limits, idle channels."""
+    idle, sizes = kind.startswith("idle"), set()
+    for seed in range(10 * block, 10 * (block + 1)):
+        problem = tiny(seed + 1000)._replace(may_idle=idle)
+        if kind.endswith("free"):
+            problem = problem._replace(delay_price=0.0)
+        if kind == "tied":
+            one = problem.snr_per_w[:1, :1]
+            problem = problem._replace(
+                snr_per_w=np.broadcast_to(one, problem.snr_per_w.shape),
+                base_delay_s=np.full(problem.num_clients, problem.base_delay_s[0]),
+                weight=np.zeros(problem.num_clients),
+            )
+        if kind.endswith("limited"):
+            problem = problem._replace(latest_s=40.0 + 10 * (seed % 10))
+        if idle:  # some clients cost more than they bring
+            problem = problem._replace(weight=problem.weight * 10 + 10)
+        ours = joint.solve_joint(problem)
+        possible = np.isfinite(joint.Search(problem).edges.first_s)
+        priced = floored(problem, matching.largest_size(possible))
+        size, least = reference.brute_force(priced, longest=1e5)
+        value = value_of(priced, ours.client, ours.keep_rate, ours.delay_s)
+        assert value == pytest.approx(least, abs=1e-6 * TRADEOFF)
+        assert ours.lower_bound <= min(least, ours.value) + 1e-7 * TRADEOFF
+        assert np.all(ours.delay_s <= problem.latest_s)
+        if ours.client.size:
+            feasible(problem, ours)
+        if not idle:
+            assert len(ours.client) == size
+        sizes.add(size)
+    assert len(sizes) > 1
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_large_rounds_with_idle_channels_take_the_short_cuts_and_agree(
+    seed, monkeypatch
+):
+    problem = random_problem(seed, clients=300, channels=30, fairness=5.0)
+    problem = problem._replace(may_idle=True, weight=problem.weight + 8.0)
+    quick = joint.solve_joint(problem)
+    feasible(problem, quick)
+    assert 0 < len(quick.client) < 30
+    monkeypatch.setattr(matching, "SMALL", 10**9)
+    slow = joint.solve_joint(problem)
+    assert quick.value == pytest.approx(slow.value, abs=2e-6 * TRADEOFF)
+    assert quick.lower_bound <= slow.value + 1e-9
+
+
+def test_a_second_more_is_seen_where_it_costs_nothing():
+    """The earliest of equally good deadlines, to the second."""
+    problem = random_problem(3)._replace(delay_price=0.0)
+    found = joint.solve_joint(problem)
+    assert np.all(found.keep_rate > 0.999)
+    at_least = joint.Search(problem)
+    match = matching.Matching(found.client, found.channel, 0.0)
+    chosen = joint.deadline_lib.choose(
+        problem, at_least.edges, match.client, match.channel
+    )
+    assert found.delay_s[0] <= np.max(chosen.last_s) + 1e-9
+
+
 def feasible(problem, found):
     """Within all constraints, and worth what it says."""
     check_allocation(problem, found)
