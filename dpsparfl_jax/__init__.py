@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from dpsparfl_jax.runner.checkpoint import load_params
     from dpsparfl_jax.training.layer_rules import register_layer_rule
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 register_policy = POLICIES.register
 register_solver = SOLVERS.register

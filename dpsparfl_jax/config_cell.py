@@ -207,8 +207,8 @@ class ScheduleConfig(Section):
             )
         if self.margin_db and self.late_probability:
             raise InputError(
-                "schedule.late_probability chooses the margin: leave schedule.margin_db "
-                "at 0, or give the margin alone."
+                "schedule.late_probability chooses the margin: leave "
+                "schedule.margin_db at 0, or give the margin alone."
             )
 
     @property

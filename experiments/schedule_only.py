@@ -130,7 +130,9 @@ def main() -> None:
         print(f"figure: {_PLOT.value}")
     long = {name: plan for name, plan in schedules.items() if plan.num_rounds > 1}
     if _QUEUES.value and long:
-        bounds = {name: theory.queue_bounds(settings, plan) for name, plan in long.items()}
+        bounds = {
+            name: theory.queue_bounds(settings, plan) for name, plan in long.items()
+        }
         plan_pictures.queue_figure(bounds).savefig(_QUEUES.value, dpi=150)
         print(f"figure of the queues: {_QUEUES.value}")
 

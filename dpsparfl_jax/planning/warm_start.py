@@ -29,9 +29,8 @@ class Pilot(Protocol):
     queues: queues.Queues
     rates: np.ndarray
 
-    def observe(
-        self, round_index: int, *, pilot: bool
-    ) -> tuple[Observation, object]: ...
+    def observe(self, round_index: int, *, pilot: bool) -> tuple[Observation, object]:
+        """A round as the policy sees it, and what it costs."""
 
 
 def equilibrium_price(planner: Pilot) -> float:

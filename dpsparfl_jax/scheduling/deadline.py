@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize
 
-from dpsparfl_jax.scheduling.edges import Edges, energy_limited
+from dpsparfl_jax.scheduling.edges import Edges, energy_limited, last_deadline
 from dpsparfl_jax.scheduling.problem import RoundProblem
 
 Array = NDArray[np.float64]
@@ -49,7 +49,7 @@ def choose(
         edges.full_rate[client, channel],
         base + edges.knee_s[client, 0],
         edges.first_s[client, channel],
-        edges.last_s[client, channel],
+        last_deadline(problem, edges, client, channel),
         problem.weight[client],
         problem.reward[client],
         problem.curvature[client],

@@ -4,20 +4,21 @@ With airtime t and energy E, constant power min(P_max, E / t) sends most, so
     bits(t) = B t log2(1 + snr min(P_max, E / t)),
 linear up to t = E / P_max and strictly concave after it, at most B snr E / ln 2.
 Hence the keep rate at a deadline has a closed form, is concave and increases up to its
-cap; only the airtime of a given payload needs a root, by Lambert's W.
+cap; only the airtime of a given payload needs a root.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from dpsparfl_jax.scheduling.problem import RoundProblem
 from dpsparfl_jax.units import shannon_rate
 
 Array = NDArray[np.float64]
 LN2 = np.log(2.0)
+_SQRT2 = np.sqrt(2.0)
+_BARRY = (0.3361, -0.0042, -0.0201)  # of the approximation of Lambert's W
 
 
 class Edges(NamedTuple):
@@ -28,7 +29,6 @@ class Edges(NamedTuple):
     full_rate: Array  # bit/s at the largest power
     knee_s: Array  # [U, 1] airtime from which energy limits the power
     first_s: Array  # e: earliest deadline at which keep_min is sent; inf if never
-    last_s: Array  # f: deadline from which keep_max is sent; inf if never
 
 
 def make_edges(problem: RoundProblem) -> Edges:
@@ -36,16 +36,14 @@ def make_edges(problem: RoundProblem) -> Edges:
     energy = np.maximum(problem.energy_j, 0.0)[:, None]
     full = shannon_rate(problem.bandwidth_hz, problem.max_power_w * problem.snr_per_w)
     low = problem.bits_fixed + problem.bits_per_rate * problem.keep_min
-    high = problem.bits_fixed + problem.bits_per_rate * problem.keep_max[:, None]
-    base = problem.base_delay_s[:, None]
-    first = base + fastest(problem, low)[1]
+    _, airtime = _fastest(problem, low, energy, problem.snr_per_w, full)
+    first = problem.base_delay_s[:, None] + airtime
     return Edges(
         energy,
         problem.snr_per_w,
         full,
         energy / problem.max_power_w,
         np.where(first <= problem.latest_s, first, np.inf),
-        base + fastest(problem, high)[1],
     )
 
 
@@ -66,14 +64,40 @@ def fastest(problem: RoundProblem, bits: Array | float) -> tuple[Array, Array]:
 
     `bits` is one number or [U, 1]; 0 W and infinite seconds where it cannot be sent.
     """
+    energy = np.maximum(problem.energy_j, 0.0)[:, None]
+    full = shannon_rate(problem.bandwidth_hz, problem.max_power_w * problem.snr_per_w)
+    return _fastest(problem, bits, energy, problem.snr_per_w, full)
+
+
+def last_deadline(
+    problem: RoundProblem,
+    edges: Edges,
+    client: NDArray[np.intp],
+    channel: NDArray[np.intp],
+) -> Array:
+    """F [K]: deadline from which these edges send keep_max; inf if never."""
+    bits = problem.bits_fixed + problem.bits_per_rate * problem.keep_max[client]
+    energy, snr = edges.energy_j[client, 0], edges.snr_per_w[client, channel]
+    _, airtime = _fastest(problem, bits, energy, snr, edges.full_rate[client, channel])
+    return problem.base_delay_s[client] + airtime
+
+
+def _fastest(
+    problem: RoundProblem,
+    bits: Array | float,
+    energy_j: Array,
+    snr_per_w: Array,
+    full_rate: Array,
+) -> tuple[Array, Array]:
     power = largest_power(
         bits,
-        np.maximum(problem.energy_j, 0.0)[:, None],
-        problem.snr_per_w,
+        energy_j,
+        snr_per_w,
         bandwidth_hz=problem.bandwidth_hz,
         max_power_w=problem.max_power_w,
+        full_rate=full_rate,
     )
-    rate = shannon_rate(problem.bandwidth_hz, power * problem.snr_per_w)
+    rate = shannon_rate(problem.bandwidth_hz, power * snr_per_w)
     with np.errstate(divide="ignore"):
         return power, np.where(power > 0, bits / rate, np.inf)
 
@@ -85,17 +109,20 @@ def largest_power(
     *,
     bandwidth_hz: float,
     max_power_w: float,
+    full_rate: Array | None = None,
 ) -> Array:
     """min(P_max, P_th): P_th spends exactly the energy; 0 if no power can send.
 
     P bits / (B log2(1 + snr P)) = E has a positive root iff c = bits ln2 / (B snr E) is
-    below 1:  P_th = (y - 1) / snr  with  y = -W_{-1}(-c e^{-c}) / c.
+    below 1:  P_th = x / snr  with  ln(1 + x) = c x. `full_rate` is the rate at P_max,
+    where it is known already.
     Paper: the power step, C6.  Departs: BUILD_NOTES "power" (min, not max).
     """
+    if full_rate is None:
+        full_rate = shannon_rate(bandwidth_hz, max_power_w * snr_per_w)
     with np.errstate(divide="ignore", invalid="ignore"):
         c = bits * LN2 / (bandwidth_hz * snr_per_w * energy_j)
         # Enough energy for the largest power: no root is needed.
-        full_rate = shannon_rate(bandwidth_hz, max_power_w * snr_per_w)
         full = max_power_w * bits <= energy_j * full_rate
         root = _growth(c) / snr_per_w
     possible = (c < 1) & (energy_j > 0) & (snr_per_w > 0)
@@ -105,15 +132,18 @@ def largest_power(
 def _growth(c: Array) -> Array:
     """The x > 0 with ln(1 + x) = c x, for 0 < c < 1; nan elsewhere.
 
-    1 + x = -W_{-1}(-c e^{-c}) / c. Near c = 1 (x near 0) Lambert's argument sits at its
-    branch point and loses half the digits, so a few Newton steps follow.
+    1 + x = -W_{-1}(-c e^{-c}) / c. Lambert's W is approximated to 3e-4 (Barry, Li, Jeng
+    2004, in t = c - ln c - 1), near c = 1 by the series at its branch point; Newton's
+    steps on the equation itself do the rest.
     """
     inside = np.where((c > 0) & (c < 1), c, 0.5)
-    x = -special.lambertw(-inside * np.exp(-inside), -1).real / inside - 1
+    t = inside - np.log(inside) - 1
+    root = np.sqrt(t)
+    bend = _BARRY[0] * root / _SQRT2 / (1 + _BARRY[1] * t * np.exp(_BARRY[2] * root))
+    x = (1 + t + 2 / _BARRY[0] * (1 - 1 / (1 + bend))) / inside - 1
     u = 1 - inside
-    # Series at the branch point: x = 2u + (8/3) u^2 + ...
     x = np.where(u < 1e-3, 2 * u + 8 / 3 * u**2, x)
-    for _ in range(4):
+    for _ in range(3):
         slope = 1 / (1 + x) - inside
         x = x - (np.log1p(x) - inside * x) / slope
     return np.where((c > 0) & (c < 1), x, np.nan)

@@ -35,9 +35,6 @@ _MOST_NODES = 10_000
 _NEAR = 0.2  # of an interval, from the best deadline: where it is cut
 
 
-_NOBODY = matching.Matching(np.zeros(0, np.intp), np.zeros(0, np.intp), 0.0)
-
-
 class _Incumbent(NamedTuple):
     value: float
     deadline: float
@@ -94,21 +91,16 @@ class Search:
         self.gap = 0.0  # how far from the optimum is near enough
         self._seen: dict[bytes, float] = {}
         self._prices: list[tuple[float, Array]] = []  # by deadline, where worthwhile
-        if self.size and problem.may_idle:
-            self.best = _Incumbent(0.0, 0.0, _NOBODY)
         if self.size:
             cap = problem.keep_max - problem.curvature * problem.keep_max**2 / 2
             least = np.sort(
                 (problem.weight - problem.reward * cap)[self.possible.any(1)]
             )
-            if problem.may_idle:
-                least = np.minimum(least, 0.0)
+            if problem.may_idle:  # but one client there is
+                least[1:] = np.minimum(least[1:], 0.0)
             self.least_cost = float(np.sum(least[: self.size]))
             self.fewest = 1 if problem.may_idle else self.size
             self.low = matching.bottleneck(self.edges.first_s, self.fewest)
-            reach = self.edges.last_s[self.possible]
-            high = float(np.max(reach)) if np.isfinite(reach).all() else np.inf
-            self.high = max(min(high, problem.latest_s), self.low)
 
     def match_at(self, deadline: float) -> matching.Matching:
         """The best matching if all must be done by `deadline`."""
@@ -167,7 +159,12 @@ class Search:
         """
         everybody = np.ones(len(cost), bool)
         idle, channels = self.problem.may_idle, cost.shape[1]
-        if idle:  # every assignment is allowed; its pairs that cost nothing are idle
+        if idle:
+            if not np.any(allowed & (cost < 0)):  # nobody is worth it: one has to be
+                match = matching.worthwhile(cost, allowed)
+                self.offer(match._replace(client=part.rows[match.client]))
+                return (match.cost if match.client.size else np.inf), everybody
+            # Every assignment is allowed, and its pairs that cost nothing are idle.
             cost = matching.at_most_idle(cost, allowed)
             allowed = np.ones(cost.shape, bool)
         full = len(cost) >= channels if idle else self.size == channels
@@ -195,7 +192,7 @@ class Search:
     def latest(self) -> float:
         """No better allocation has a later deadline than this."""
         worth = (self.best.value - self.least_cost) / self.problem.delay_price
-        return min(self.high, max(worth, self.low))
+        return min(self.problem.latest_s, max(worth, self.low))
 
     def result(self, lower_bound: float, nodes: int) -> Allocation:
         """The best allocation found, each client at the least power that is in time."""
@@ -235,9 +232,12 @@ def solve_descent(problem: RoundProblem) -> Allocation:
 
 
 def _descend(search: Search, deadline: float) -> int:
-    """Follows the alternation from a deadline; returns how many matchings it took."""
+    """Follows the alternation from a deadline; returns how many matchings it took.
+
+    It ends early if nobody is worth a channel at a deadline.
+    """
     steps, previous = 0, np.nan
-    while deadline != previous and steps < 100:
+    while np.isfinite(deadline) and deadline != previous and steps < 100:
         previous, deadline = deadline, search.offer(search.match_at(deadline))
         steps += 1
     return steps

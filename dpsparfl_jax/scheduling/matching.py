@@ -10,6 +10,7 @@ from scipy.sparse import csgraph
 Array = NDArray[np.float64]
 
 
+_FIRST_STRIDE = 1.05  # by which a bottleneck's first guess grows
 SMALL = 3000  # edges below which one assignment is cheaper than avoiding it
 
 
@@ -40,7 +41,16 @@ def cheapest(cost: Array, allowed: NDArray[np.bool_]) -> Matching:
 
 
 def worthwhile(cost: Array, allowed: NDArray[np.bool_]) -> Matching:
-    """Cheapest matching [U, N] of any size: no pair of it costs 0 or more."""
+    """Cheapest matching [U, N] with at least one pair, if one is allowed.
+
+    No pair of it costs 0 or more, unless all do: then it is the cheapest alone.
+    """
+    cheapest_pair = np.argmin(np.where(allowed, cost, np.inf))
+    row, column = np.unravel_index(cheapest_pair, cost.shape)
+    if not allowed[row, column] or cost[row, column] >= 0:
+        count = int(allowed[row, column])  # of pairs
+        rows, columns = np.array([row])[:count], np.array([column])[:count]
+        return Matching(rows, columns, float(cost[rows, columns].sum()))
     clipped = at_most_idle(cost, allowed)
     rows, columns = _assign(clipped)
     good = clipped[rows, columns] < 0
@@ -96,7 +106,7 @@ def potentials(cost: Array, match: Matching) -> Array:
     price = np.zeros(len(matched))
     for _ in range(len(matched)):
         shorter = np.minimum(price, np.min(price[:, None] + step, axis=0))
-        if np.allclose(shorter, price, rtol=0, atol=1e-12):
+        if np.max(price - shorter) <= 1e-12:
             break
         price = shorter
     return price
@@ -121,15 +131,21 @@ def dual_bounds(cost: Array, price: Array) -> Array:
 def bottleneck(delay: Array, size: int) -> float:
     """Least d such that the edges with delay <= d carry a matching of `size` pairs.
 
-    Binary search over the delays that occur. Each of the `size` pairs has a channel of
-    its own, so d is at least the size-th smallest of the channels' least delays (and of
-    the clients').
+    Each of the `size` pairs has a channel of its own, so d is at least the size-th
+    smallest of the channels' least delays (and of the clients'). Often it is that;
+    else delays above it are taken in, more and more, and then searched by halves.
     """
-    best_columns = np.sort(np.min(delay, axis=0))[size - 1]
-    best_rows = np.sort(np.min(delay, axis=1))[size - 1]
-    values = np.unique(delay[np.isfinite(delay)])
-    low = int(np.searchsorted(values, max(best_columns, best_rows)))
-    high = len(values) - 1
+    best_columns = np.partition(np.min(delay, axis=0), size - 1)[size - 1]
+    best_rows = np.partition(np.min(delay, axis=1), size - 1)[size - 1]
+    start = bound = max(best_columns, best_rows)
+    factor = _FIRST_STRIDE
+    while largest_size(delay <= bound) < size:
+        bound = bound * factor + np.finfo(float).tiny
+        factor *= factor
+    if bound == start:
+        return float(start)
+    values = np.unique(delay[(delay > start) & (delay <= bound)])
+    low, high = 0, len(values) - 1
     while low < high:
         middle = (low + high) // 2
         if largest_size(delay <= values[middle]) >= size:

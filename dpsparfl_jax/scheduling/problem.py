@@ -59,7 +59,9 @@ class RoundProblem(NamedTuple):
     keep_max: Array  # [U]
     full_keep: float = 1.0  # what is sent by those who do not choose a keep rate
     latest_s: float = np.inf  # no client may take longer
-    may_idle: bool = False  # leave a channel idle if its client costs more than it brings
+    may_idle: bool = (
+        False  # leave a channel idle if its client costs more than it brings
+    )
 
     @property
     def num_clients(self) -> int:

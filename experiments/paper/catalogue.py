@@ -43,6 +43,8 @@ _KEPT = ("keep rate s", _ACCURACY)
 _SHARES = ("participation rate beta", "share of rounds")
 _TARGETS = ("delay target d_avg (s)", "mean round delay (s)")
 _CLIP, _KEPT_MEAN = ("clip norm C", _ACCURACY), "mean keep rate"
+_ERROR, _MARGIN = "error of known gains (dB)", "planned margin (dB)"
+_WASTED, _MEAN_DELAY = "epsilon spent for nothing", "mean round delay (s)"
 _AFFORDED = ("epsilon asked", "participations")
 
 
@@ -122,6 +124,7 @@ FIGURES: dict[str, Figure] = {
         (
             Panel("fairness", "delay_queue", "delay queue", _ROUND, "queue / lambda"),
             Panel("fairness", "fairness_queue", "fairness", _ROUND, "largest |queue|"),
+            Panel("fairness", "queue_norm", "all queues", _ROUND, "norm"),
             Panel("fairness", "participation", "participation", *_SHARES),
             Panel("delay_targets", "mean_delay", "mean delay", *_TARGETS),
         ),
@@ -143,6 +146,34 @@ FIGURES: dict[str, Figure] = {
             Panel("solver", "accuracy", "accuracy", _ROUND, _ACCURACY),
         ),
         ("solver",),
+    ),
+    "robustness": Figure(
+        "ours",
+        "gains that plans do not know exactly: delay, accuracy and epsilon spent for "
+        "nothing, over the error and over a planned margin, Fashion-MNIST",
+        (
+            Panel("robust_error", "late", "no margin", _ERROR, "late uploads"),
+            Panel("robust_error", "wasted", "no margin", _ERROR, _WASTED),
+            Panel("robust_error", "mean_delay", "no margin", _ERROR, _MEAN_DELAY),
+            Panel("robust_error", "last_accuracy", "no margin", _ERROR, _ACCURACY),
+            Panel("robust_margin", "wasted", "error 1 dB", _MARGIN, _WASTED, ":m"),
+            Panel(
+                "robust_margin", "mean_delay", "error 1 dB", _MARGIN, _MEAN_DELAY, ":m"
+            ),
+            Panel(
+                *("robust_margin", "last_accuracy", "error 1 dB", _MARGIN, _ACCURACY),
+                ":m",
+            ),
+            Panel(
+                *("robust_late", "mean_delay", "DP-SparFL, error 1 dB", _MARGIN),
+                *(_MEAN_DELAY, ":late"),
+            ),
+            Panel(
+                *("robust_late", "energy_broken", "DP-SparFL, error 1 dB", _MARGIN),
+                "uploads over their energy",
+            ),
+        ),
+        (),
     ),
     "accountant": Figure(
         "ours",

@@ -43,6 +43,13 @@ def _last_accuracy(tables: Tables) -> pd.DataFrame:
     return _rows(tables.runs, "value", "accuracy")
 
 
+def _queue_norm(tables: Tables) -> pd.DataFrame:
+    """All queues of a run as one number, and Theorem 3's bound of it."""
+    measured = _over_rounds("queue_norm")(tables)
+    bound = _over_rounds("queue_norm_bound")(tables)
+    return pd.concat([measured, bound.assign(series=bound["series"] + ", bound")])
+
+
 DRAWS: dict[str, Draw] = {
     "accuracy": _accuracy,
     "accuracy_time": _accuracy_time,
@@ -53,12 +60,19 @@ DRAWS: dict[str, Draw] = {
     "objective": _over_rounds("running_objective"),
     "delay_queue": _over_rounds("delay_queue"),
     "fairness_queue": _over_rounds("fairness_queue"),
+    "queue_norm": _queue_norm,
+    "late": lambda tables: _rows(tables.runs, "value", "late"),
+    "wasted": lambda tables: _rows(tables.runs, "value", "epsilon_wasted"),
+    "energy_broken": lambda tables: _rows(tables.runs, "value", "energy_broken"),
     "kept": lambda tables: _rows(tables.runs, "value", "keep_rate"),
     "mean_delay": lambda tables: _rows(tables.runs, "value", "mean_delay_s"),
     "participation": lambda tables: _rows(tables.clients, "rate", "share"),
     "afforded": lambda tables: _rows(tables.clients, "epsilon", "afforded"),
 }
-PERCENT = ("accuracy", "accuracy_time", "last_accuracy")  # shares, shown in %
+PERCENT = (  # shares, shown in %
+    *("accuracy", "accuracy_time", "last_accuracy"),
+    *("late", "wasted", "energy_broken"),
+)
 DOTS = ("participation", "afforded")  # one dot a client, no line
 
 

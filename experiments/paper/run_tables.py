@@ -18,6 +18,7 @@ from dpsparfl_jax import config_values, records
 from dpsparfl_jax.config import RunConfig
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.planning import schedule as schedule_lib
+from dpsparfl_jax.planning import theory
 from dpsparfl_jax.planning.schedule import Schedule
 from dpsparfl_jax.runner.folder_sink import refuse_other_run
 from dpsparfl_jax.runner.run import Run
@@ -28,7 +29,8 @@ _RUN = [
     *("sweep", "series", "value", "seed", "once", "run"),
     *("clients", "rounds", "participations", "delay_target_s", "delay_s"),
     *("mean_delay_s", "first_delay_s", "last_delay_s", "keep_rate"),
-    *("participation_gap", "epsilon_margin"),
+    *("participation_gap", "epsilon_margin", "late", "epsilon_wasted"),
+    "energy_broken",
     *("trained_rounds", "accuracy", "trained_delay_s", "round_wall_s", "train_wall_s"),
 ]
 _SEEN = ["round", "accuracy", "cumulative_delay_s"]
@@ -156,7 +158,25 @@ def _about(settings: RunConfig, schedule: Schedule) -> dict[str, Any]:
         "epsilon_margin": np.min(schedule.budget - schedule.epsilon_spent)
         if private
         else None,
+        "late": np.mean(schedule.late[schedule.sends]),
+        "epsilon_wasted": _wasted(schedule) if private else None,
+        "energy_broken": _energy_broken(settings, schedule),
     }
+
+
+def _wasted(schedule: Schedule) -> float:
+    """Share of all epsilon spent that bought nothing: updates that never arrived."""
+    lost = schedule.client[schedule.sends & ~schedule.arrived]
+    counts = np.bincount(lost, minlength=len(schedule.budget))
+    share = counts / np.maximum(schedule.participations, 1)
+    spent = schedule.epsilon_spent[-1]
+    return float(np.sum(spent * share) / np.sum(spent))
+
+
+def _energy_broken(settings: RunConfig, schedule: Schedule) -> float:
+    """Share of uploads that took more energy than a client may spend in a round."""
+    taken = (schedule.upload_j + schedule.training_j)[schedule.sends]
+    return float(np.mean(taken > settings.schedule.energy_j * (1 + 1e-6)))
 
 
 def _rounds(settings: RunConfig, schedule: Schedule) -> pd.DataFrame:
@@ -164,6 +184,10 @@ def _rounds(settings: RunConfig, schedule: Schedule) -> pd.DataFrame:
     delay = np.cumsum(schedule.round_delay_s)
     sent = np.cumsum(schedule.sends.sum(axis=1))
     weight = settings.schedule.tradeoff
+    norms: Any = {"queue_norm": np.nan, "queue_norm_bound": np.nan}
+    if schedule.num_rounds > 1:
+        bounds = theory.queue_bounds(settings, schedule)
+        norms = {"queue_norm": bounds.norm, "queue_norm_bound": bounds.norm_bound}
     return pd.DataFrame(
         {
             "round": count,
@@ -173,6 +197,7 @@ def _rounds(settings: RunConfig, schedule: Schedule) -> pd.DataFrame:
             "running_objective": np.cumsum(schedule.value) / count / weight,
             "delay_queue": schedule.delay_queue / weight,
             "fairness_queue": np.max(np.abs(schedule.fairness_queue), axis=1),
+            **norms,
         }
     )
 

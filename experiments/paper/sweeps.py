@@ -67,6 +67,7 @@ class Sweep(NamedTuple):
     changes: Changes = _NONE  # of all series
     quick: Changes = _NONE  # further ones at the quick scale
     trained: bool = True
+    quick_only: bool = False  # trained at the quick scale alone
     seeds: tuple[int, ...] = ()  # instead of the scale's
 
 
@@ -130,6 +131,15 @@ def _clip_norms(batches: Mapping[str, str]) -> tuple[Series, ...]:
 def _only_planned(setting: str, values: str) -> Sweep:
     series = _points("DP-SparFL", setting, values, values)
     return Sweep("paper_fashion", series, trained=False, seeds=_STUDY_PLANS)
+
+
+def _policies_over(setting: str, values: str, quick: str) -> tuple[Series, ...]:
+    return tuple(
+        Series(policy.label, {**policy.changes, setting: value}, float(value), shown)
+        for policy in _POLICIES
+        for value in values.split()
+        for shown in [value in quick.split()]
+    )
 
 
 _LAMBDAS = _points("lambda = {}", "schedule.tradeoff", "1 10 50 200", "1 50 200")
@@ -211,6 +221,33 @@ SWEEPS: dict[str, Sweep] = {
     "keep_min": _only_planned("schedule.keep_min", "0.02 0.05 0.1 0.2 0.3"),
     "cycles": _only_planned("wireless.cycles_per_sample", "1e6 3e6 1e7 3e7 1e8"),
     "energy": _only_planned("schedule.energy_power_w", "0.03 0.05 0.1 0.2 0.5 1"),
+    # Trained at the quick scale: the full one would take days for a small effect.
+    "robust_error": Sweep(
+        "paper_fashion",
+        _policies_over("wireless.gain_error_db", "0 0.5 1 2 4", "0 1 4"),
+        {"schedule.on_late": "drop"},
+        quick_only=True,
+    ),
+    "robust_margin": Sweep(
+        "paper_fashion",
+        _policies_over("schedule.margin_db", "0 0.5 1 2 3 5", "0 1 3"),
+        {"schedule.on_late": "drop", "wireless.gain_error_db": "1"},
+        quick_only=True,
+    ),
+    "robust_late": Sweep(
+        "paper_fashion",
+        tuple(
+            Series(
+                kind,
+                {"schedule.on_late": kind, "schedule.margin_db": margin},
+                float(margin),
+            )
+            for kind in ("wait", "drop", "retry")
+            for margin in ("0", "0.5", "1", "2", "3", "5")
+        ),
+        {"wireless.gain_error_db": "1"},
+        trained=False,
+    ),
     # Trained apart, where gradients are measured on the way.
     "bound": Sweep(
         "paper_fashion",
@@ -244,6 +281,7 @@ def runs_of(sweep: str, scale: str, base: Changes) -> list[SweepRun]:
         for seed in seeds[: 1 if series.once else None]:
             changes = {**common, **series.changes, "seed": str(seed)}
             trained = what.trained and seed in (what.seeds or size.trained_seeds)
+            trained = trained and (scale == "quick" or not what.quick_only)
             runs.append(
                 SweepRun(
                     sweep,

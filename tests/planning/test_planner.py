@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 
-from dpsparfl_jax.config import RunConfig, ScheduleConfig
+from dpsparfl_jax.config import ScheduleConfig
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.planning import planner as planning
 from dpsparfl_jax.planning import schedule, theory
@@ -15,37 +15,23 @@ from dpsparfl_jax.runner.prefetch import prefetch
 from dpsparfl_jax.scheduling.joint import solve_joint
 from dpsparfl_jax.types import ModelSize
 from experiments import presets
+from tests.planning.plans import (
+    MODEL,
+    PARAMETERS,
+    SIZES,
+    UNITS,
+    config,
+    plan,
+    same_schedules,
+)
 from tests.reference.feasible import check_schedule
 
-PARAMETERS, UNITS = 1_663_370, 618  # of mnist_cnn
-MODEL = ModelSize(PARAMETERS, UNITS)
-SIZES = np.full(20, 1000)
 
-
-def config(seed=0, rounds=0, epsilon_hi=6.0, wireless=None, **changes) -> RunConfig:
-    base = presets.get_preset("paper_mnist").settings
-    return dataclasses.replace(
-        base,
-        privacy=dataclasses.replace(
-            base.privacy, epsilon_hi=epsilon_hi, accountant="rdp"
-        ),
-        schedule=dataclasses.replace(base.schedule, **changes),
-        wireless=dataclasses.replace(base.wireless, **(wireless or {})),
-        length=dataclasses.replace(base.length, rounds=rounds),
-        perf=dataclasses.replace(base.perf, cache_dir=""),
-        seed=seed,
-    )
-
-
-def plan(settings, sizes=SIZES):
-    ledger, _ = first_ledger.start_ledger(settings, sizes, 60)
-    return planning.plan(planning.Planner(settings, sizes, MODEL, ledger))
-
-
-def same_schedules(left, right):
-    for field in dataclasses.fields(left):
-        ours, theirs = getattr(left, field.name), getattr(right, field.name)
-        np.testing.assert_array_equal(ours, theirs, err_msg=field.name)
+def best_rate(settings, weight):
+    energy = theory.noise_energy(settings, PARAMETERS, 20)
+    rates = theory.best_keep_rate(settings, energy, weight)
+    assert np.all(rates == rates[0])
+    return rates[0]
 
 
 @pytest.mark.parametrize("policy", ["dp_sparfl", "delay_min", "round_robin", "random"])
@@ -221,8 +207,9 @@ def test_rounds_without_a_feasible_edge_are_skipped_and_recorded():
     assert list(made.skipped) == [0, 1, 2, 3, 4]
     assert np.all(made.participations == 0)
     assert np.all(made.round_delay_s == 0)
-    # Queues go on: the delay queue falls by one target a round until it is empty.
-    assert made.delay_queue[1] == pytest.approx(made.delay_queue[0] - 1)
+    # Queues go on: fairness falls by the rates; delay has nothing to price.
+    np.testing.assert_allclose(made.fairness_queue[1], -made.rate)
+    assert np.all(made.delay_queue == 0)
     endless = config(energy_budget_j=0.2)
     assert plan(endless).reason == "nobody could send for 1000 rounds"
 
@@ -250,7 +237,7 @@ def test_noise_aware_bounds_of_the_keep_rate(smoothness, cap, curvature):
     settings = config(noise_aware=True, smoothness=smoothness)
     ledger, _ = first_ledger.start_ledger(settings, SIZES, 60)
     problem = planning.Planner(settings, SIZES, MODEL, ledger).observe(0)[0].problem
-    best = theory.best_keep_rate(settings, PARAMETERS, 1 / 5)
+    best = best_rate(settings, 1 / 5)
     assert problem.keep_max[0] == pytest.approx(cap, abs=0.01)
     assert problem.curvature[0] == pytest.approx(1 / max(best, problem.keep_max[0]))
     assert problem.curvature[0] == pytest.approx(curvature, rel=0.1)
@@ -318,20 +305,14 @@ def test_convergence_terms_by_hand():
 def test_the_best_keep_rate():
     """MNIST, b = 8, G = C: 0.21 for L = 1 and 0.02 for L = 4."""
     settings = presets.get_preset("paper_mnist").settings
-    assert theory.best_keep_rate(settings, PARAMETERS, 0.2) == pytest.approx(
-        0.21, abs=0.01
-    )
+    assert best_rate(settings, 0.2) == pytest.approx(0.21, abs=0.01)
     steep = dataclasses.replace(
         settings, schedule=dataclasses.replace(settings.schedule, smoothness=4.0)
     )
-    assert theory.best_keep_rate(steep, PARAMETERS, 0.2) == pytest.approx(
-        0.02, abs=0.01
-    )
+    assert best_rate(steep, 0.2) == pytest.approx(0.02, abs=0.01)
     efficient = presets.get_preset("efficient_mnist").settings
-    assert theory.best_keep_rate(efficient, PARAMETERS, 0.2) == pytest.approx(
-        0.68, abs=0.02
-    )
+    assert best_rate(efficient, 0.2) == pytest.approx(0.68, abs=0.02)
     silent = dataclasses.replace(
         settings, privacy=dataclasses.replace(settings.privacy, noise=False)
     )
-    assert theory.best_keep_rate(silent, PARAMETERS, 0.2) == np.inf
+    assert best_rate(silent, 0.2) == np.inf

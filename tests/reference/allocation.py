@@ -49,14 +49,14 @@ def brute_force(problem, longest=3000.0):
     """(size, least value) over the largest matchings; or over all, if one may idle."""
     users, channels = problem.snr_per_w.shape
     longest = min(longest, problem.latest_s)
-    found = [(0, 0.0)]
+    found = []
     for size in range(min(users, channels), 0, -1):
         least = least_of_size(problem, size, longest)
         if np.isfinite(least):
             found.append((size, least))
             if not problem.may_idle:
                 return found[-1]
-    return min(found, key=lambda pair: pair[1])
+    return min(found, key=lambda pair: pair[1], default=(0, 0.0))
 
 
 def least_of_size(problem, size, longest):

@@ -104,8 +104,9 @@ def test_keep_rates_are_concave_and_start_and_end_where_they_should(energy_j):
         if np.isfinite(made.first_s[i, j]):
             at = edges.keep_rate_at(problem, made, made.first_s[i, j])[i, j]
             assert at == pytest.approx(problem.keep_min, rel=1e-9)
-        if np.isfinite(made.last_s[i, j]):
-            at = edges.keep_rate_at(problem, made, made.last_s[i, j])[i, j]
+        last = edges.last_deadline(problem, made, np.array([i]), np.array([j]))[0]
+        if np.isfinite(last):
+            at = edges.keep_rate_at(problem, made, last)[i, j]
             assert at == pytest.approx(1.0, rel=1e-9)
 
 

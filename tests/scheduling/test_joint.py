@@ -108,7 +108,7 @@ def test_large_rounds_with_idle_channels_take_the_short_cuts_and_agree(
     seed, monkeypatch
 ):
     problem = random_problem(seed, clients=300, channels=30, fairness=5.0)
-    problem = problem._replace(may_idle=True, weight=problem.weight + 8.0)
+    problem = problem._replace(may_idle=True, weight=problem.weight + 10.0)
     quick = joint.solve_joint(problem)
     feasible(problem, quick)
     assert 0 < len(quick.client) < 30

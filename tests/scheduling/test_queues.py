@@ -12,7 +12,7 @@ BASE = ScheduleConfig(warm_start=False)
 
 
 def run(settings, selections, delays, rates):
-    state = queues.first_queues(settings, len(rates), 1.0, 1.0)
+    state = queues.first_queues(len(rates))
     for selected, delay in zip(selections, delays, strict=True):
         state = queues.update(
             settings, state, selected=selected, delay_s=delay, rates=rates
@@ -61,14 +61,3 @@ def test_the_delay_queue_and_its_price_do_not_depend_on_the_unit_twice(unit):
         expected = max(expected + (delay - 120.0) / scale, 0.0)
     assert state.delay == pytest.approx(expected)
     assert queues.delay_price(settings, state) == pytest.approx(expected / scale)
-
-
-def test_the_warm_start_is_two_thirds_of_lambda_in_the_papers_cell():
-    """A second sends about 1/180 of the MNIST CNN's gradient, a target has 120 s."""
-    settings = ScheduleConfig()
-    state = queues.first_queues(settings, 20, 32 * 1_663_370, 290e3)
-    assert state.delay == pytest.approx(0.66 * 50, rel=0.02)
-    seconds = dataclasses.replace(settings, delay_unit="seconds")
-    literal = queues.first_queues(seconds, 20, 32 * 1_663_370, 290e3)
-    assert literal.delay == pytest.approx(0.27, abs=0.01)
-    assert queues.delay_price(settings, state) == pytest.approx(literal.delay)

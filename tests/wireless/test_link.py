@@ -7,7 +7,7 @@ import pytest
 
 from dpsparfl_jax.config import TrainingConfig, WirelessConfig
 from dpsparfl_jax.units import shannon_rate
-from dpsparfl_jax.wireless import link
+from dpsparfl_jax.wireless import link, world
 
 RADIO = WirelessConfig()
 MNIST_CNN = 1_663_370
@@ -55,7 +55,7 @@ def test_rates_and_delays_of_the_papers_radio(
 def test_downlink_delay(distance_m, single, shared):
     for downlink, seconds in (("single", single), ("shared", shared)):
         radio = WirelessConfig(downlink=downlink)
-        delay = link.downlink_delay([gain(distance_m)], MNIST_CNN, radio)
+        delay = link.downlink_delay([gain(distance_m)], radio.noise_w, MNIST_CNN, radio)
         assert delay[0] == pytest.approx(seconds, abs=1)
 
 
@@ -73,18 +73,20 @@ def test_local_training_costs():
     literal = WirelessConfig(local_work="dataset")
     assert list(link.local_examples([1000, 300], training, literal)) == [60e3, 18e3]
     np.testing.assert_allclose(
-        link.training_delay(examples, [1.2e9, 2.4e9], RADIO), [4.0, 2.0]
+        link.training_delay(examples, 1e7, [1.2e9, 2.4e9]), [4.0, 2.0]
     )
     # chi f^3 / 2 is the CPU's power: 0.0864 W and 0.691 W.
     np.testing.assert_allclose(
-        link.training_energy(examples, [1.2e9, 2.4e9], RADIO),
+        link.training_energy(examples, 1e7, [1.2e9, 2.4e9], 1e-28),
         [4.0 * 0.0864, 2.0 * 0.6912],
     )
 
 
 def test_interference_adds_to_the_noise():
-    noisy = WirelessConfig(interference_w=1e-13)
-    assert noisy.noise_w == pytest.approx(1.995e-14 + 1e-13, rel=1e-3)
+    noisy = world.make_world(WirelessConfig(interference_w=1e-13), 3, 0)
+    wanted = np.full((3, 5), 1.995e-14 + 1e-13)
+    np.testing.assert_allclose(noisy.uplink_noise_w, wanted, rtol=1e-3)
+    np.testing.assert_allclose(noisy.downlink_noise_w, wanted[:, 0], rtol=1e-3)
     assert RADIO.noise_w == pytest.approx(1.995e-14, rel=1e-3)
     assert RADIO.max_power_w == pytest.approx(1.0)
     assert RADIO.ap_power_w == pytest.approx(0.1995, rel=1e-3)
