@@ -23,6 +23,20 @@ from dpsparfl_jax.registry import (
     SPARSIFIERS,
 )
 
+__all__ = [
+    "SECTIONS",
+    "DataConfig",
+    "LengthConfig",
+    "ModelConfig",
+    "PerfConfig",
+    "PrivacyConfig",
+    "RunConfig",
+    "ScheduleConfig",
+    "ServerConfig",
+    "TrainingConfig",
+    "WirelessConfig",
+]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataConfig(Section):

@@ -28,6 +28,9 @@ cli.define_config_flags(config.RunConfig())
 flags.adopt_module_key_flags(cli)
 _PRESET = flags.DEFINE_string("preset", "paper_mnist", presets.HELP)
 _PLOT = flags.DEFINE_string("plot", "schedules.png", "file of the figure; empty: none")
+_QUEUES = flags.DEFINE_string(
+    "plot_queues", "", "file of a picture of queues and Theorem 3's bounds"
+)
 _WORLD = flags.DEFINE_string("plot_world", "", "file of a picture of the world")
 _OUT = flags.DEFINE_string("out", "", "folder for the schedules, one npz file each")
 RUNS = (

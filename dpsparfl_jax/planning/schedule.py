@@ -110,7 +110,7 @@ def join(
     """The schedule of these rounds; columns are empty, but of their shape, if none."""
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys(_SCALARS, (0,))
     shapes |= dict.fromkeys(_PER_CLIENT, (0, len(budget)))
-    kinds = {"client": np.intp}
+    kinds: dict[str, Any] = {"client": np.intp}
     kinds |= dict.fromkeys(("live", "late", "arrived"), np.bool_)
     columns = {
         name: np.array([getattr(one, name) for one in rounds])

@@ -59,9 +59,7 @@ class RoundProblem(NamedTuple):
     keep_max: Array  # [U]
     full_keep: float = 1.0  # what is sent by those who do not choose a keep rate
     latest_s: float = np.inf  # no client may take longer
-    may_idle: bool = (
-        False  # leave a channel idle if its client costs more than it brings
-    )
+    may_idle: bool = False  # whether clients who cost more than they bring stay out
 
     @property
     def num_clients(self) -> int:
@@ -84,8 +82,8 @@ class Allocation(NamedTuple):
     """A decision: K clients on K channels. All arrays are [K], in order of channels.
 
     `client` are rows of the problem that was solved. The delay of the round is the
-    largest of `delay_s`. A policy that has no value or bound to tell gives nan and -inf;
-    the value is then found for it, with the weights of those it chose.
+    largest of `delay_s`. A policy that has no value or bound to tell gives nan and
+    -inf; the value is then found for it, with the weights of those it chose.
 
     Examples:
         >>> import numpy as np

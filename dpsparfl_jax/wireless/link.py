@@ -31,13 +31,16 @@ def payload_terms(
 
 
 def downlink_delay(
-    gain: ArrayLike, noise_w: ArrayLike, num_parameters: int, radio: WirelessConfig
+    gain: Array | float,
+    noise_w: Array | float,
+    num_parameters: int,
+    radio: WirelessConfig,
 ) -> Array:
     """Seconds until each client has the dense model: [U], [U] -> [U] (section III-A).
 
     Departs: BUILD_NOTES "downlink" (bandwidth of all channels by default).
     """
-    snr = radio.ap_power_w * np.asarray(gain, np.float64) / noise_w
+    snr = radio.ap_power_w * np.asarray(gain) / noise_w
     rate = shannon_rate(radio.downlink_hz, snr)
     return radio.value_bits * num_parameters / rate
 
@@ -55,19 +58,19 @@ def local_examples(
 
 
 def training_delay(
-    examples: ArrayLike, cycles_per_sample: ArrayLike, cpu_hz: ArrayLike
+    examples: Array | float, cycles_per_sample: Array | float, cpu_hz: Array | float
 ) -> Array:
     """Examples * Phi / f, in s: all [U] (section III-B)."""
-    cycles = np.asarray(examples, np.float64) * cycles_per_sample
-    return cycles / np.asarray(cpu_hz, np.float64)
+    cycles = np.asarray(examples) * cycles_per_sample
+    return cycles / np.asarray(cpu_hz)
 
 
 def training_energy(
-    examples: ArrayLike,
-    cycles_per_sample: ArrayLike,
-    cpu_hz: ArrayLike,
-    capacitance: ArrayLike,
+    examples: Array | float,
+    cycles_per_sample: Array | float,
+    cpu_hz: Array | float,
+    capacitance: Array | float,
 ) -> Array:
     """Chi * examples * Phi * f^2 / 2, in J: all [U] (section III-B)."""
-    cycles = np.asarray(examples, np.float64) * cycles_per_sample
-    return capacitance * cycles * np.asarray(cpu_hz, np.float64) ** 2 / 2
+    cycles = np.asarray(examples) * cycles_per_sample
+    return capacitance * cycles * np.asarray(cpu_hz) ** 2 / 2
