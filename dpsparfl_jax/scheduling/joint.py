@@ -105,8 +105,22 @@ class Search:
     def match_at(self, deadline: float) -> matching.Matching:
         """The best matching if all must be done by `deadline`."""
         keep = edges_lib.keep_rate_at(self.problem, self.edges, deadline)
-        choose = matching.worthwhile if self.problem.may_idle else matching.cheapest
-        return choose(_cost_of(self.problem, keep), self.edges.first_s <= deadline)
+        cost, allowed = _cost_of(self.problem, keep), self.edges.first_s <= deadline
+        if self.problem.may_idle:
+            return matching.worthwhile(cost, allowed)
+        if cost.size >= matching.SMALL and self.size == cost.shape[1]:
+            nearest = self._nearest_prices(deadline)
+            found = matching.priced(
+                np.where(allowed, cost, np.inf), nearest[0][1] if nearest else None
+            )
+            if found is not None:
+                self._prices.append((deadline, found.price))
+                return found.match
+        return matching.cheapest(cost, allowed)
+
+    def _nearest_prices(self, deadline: float) -> list[tuple[float, Array]]:
+        """Prices of channels found so far, those at the nearest deadlines first."""
+        return sorted(self._prices, key=lambda priced: abs(priced[0] - deadline))
 
     def offer(self, match: matching.Matching) -> float:
         """Takes a matching at its own best deadline if it is the best yet."""
@@ -170,24 +184,41 @@ class Search:
         full = len(cost) >= channels if idle else self.size == channels
         large = cost.size >= matching.SMALL and full
         enough = self.best.value - self.gap - self.problem.delay_price * deadline
-        if large:
-            cost = np.where(allowed, cost, np.inf)
-            nearest = sorted(self._prices, key=lambda priced: abs(priced[0] - deadline))
-            for _, price in nearest[:3]:
-                below = matching.dual_bounds(cost, price)
-                if np.min(below) >= enough:
-                    return float(np.min(below)), ~everybody
-        match = matching.cheapest(cost, allowed)
-        if not idle and len(match.client) < self.size:
-            return np.inf, ~everybody
-        used = cost[match.client, match.channel] < 0 if idle else slice(None)
-        rows, columns = match.client[used], match.channel[used]
-        self.offer(match._replace(client=part.rows[rows], channel=columns))
         if not large:
+            match = matching.cheapest(cost, allowed)
+            if not idle and len(match.client) < self.size:
+                return np.inf, ~everybody
+            self._offer_part(part.rows, cost, match)
             return match.cost, everybody
-        price = matching.potentials(cost, match)
-        self._prices.append((deadline, price))
-        return match.cost, matching.dual_bounds(cost, price) < enough
+        cost = cost if allowed.all() else np.where(allowed, cost, np.inf)
+        below = np.full(len(cost), -np.inf)
+        nearest = self._nearest_prices(deadline)
+        for _, price in nearest[:3]:
+            below = np.maximum(below, matching.dual_bounds(cost, price))
+            if np.min(below) >= enough:
+                return float(np.min(below)), ~everybody
+        rows = np.flatnonzero(below < enough)  # nobody else is in a better allocation
+        if len(rows) < channels:
+            return enough, ~everybody
+        cost = cost[rows]
+        found = matching.priced(cost, nearest[0][1] if nearest else None)
+        if found is None:
+            return enough, ~everybody
+        self._offer_part(part.rows[rows], cost, found.match)
+        self._prices.append((deadline, found.price))
+        useful = np.zeros(len(everybody), bool)
+        useful[rows] = found.below < enough
+        return min(found.match.cost, enough), useful
+
+    def _offer_part(
+        self, numbers: NDArray[np.intp], cost: Array, match: matching.Matching
+    ) -> None:
+        """Offers a matching of a part of the clients, without idle channels."""
+        rows, columns = match.client, match.channel
+        if self.problem.may_idle:
+            used = cost[rows, columns] < 0
+            rows, columns = rows[used], columns[used]
+        self.offer(match._replace(client=numbers[rows], channel=columns))
 
     def latest(self) -> float:
         """No better allocation has a later deadline than this."""

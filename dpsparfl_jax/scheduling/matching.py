@@ -11,6 +11,7 @@ Array = NDArray[np.float64]
 
 
 _FIRST_STRIDE = 1.05  # by which a bottleneck's first guess grows
+_ROUNDING = 1e-12  # relative, of a cost
 SMALL = 3000  # edges below which one assignment is cheaper than avoiding it
 
 
@@ -38,6 +39,70 @@ def cheapest(cost: Array, allowed: NDArray[np.bool_]) -> Matching:
         if not kept.all():
             rows, columns = rows[kept], columns[kept]
     return Matching(rows, columns, float(cost[rows, columns].sum()))
+
+
+class Priced(NamedTuple):
+    """A cheapest matching of all channels, and what proves it."""
+
+    match: Matching
+    price: Array  # [N] of the channels
+    below: Array  # [U] `dual_bounds` of these prices
+
+
+def priced(cost: Array, price: Array | None) -> Priced | None:
+    """The cheapest matching of all channels and its proof; None if there is none.
+
+    Forbidden edges cost inf. Prices of a similar problem make it quick: clients whose
+    reduced cost is small are assigned first, with costs reduced by both sides' prices
+    (an assignment then finds most pairs at once), and the new prices tell whether
+    somebody who was left out could do better.
+    """
+    channels = cost.shape[1]
+    if price is None:
+        match = cheapest(cost, np.isfinite(cost))
+        if len(match.client) < channels:
+            return None
+        price = potentials(cost, match)
+        return Priced(match, price, dual_bounds(cost, price))
+    least = np.min(cost - price, axis=1)
+    wanted = min(len(cost), channels + max(16, channels // 4))
+    rows = np.sort(np.argpartition(least, wanted - 1)[:wanted])
+    while True:
+        part = cost[rows]
+        match = _assign_reduced(part, price, least[rows])
+        if match is None:
+            return priced(cost, None)
+        price = potentials(part, match)
+        below = dual_bounds(cost, price)
+        better = below < match.cost - _ROUNDING * (1 + np.abs(match.cost))
+        better[rows] = False
+        if not better.any():
+            return Priced(match._replace(client=rows[match.client]), price, below)
+        rows = np.union1d(rows, np.flatnonzero(better))
+        least = np.min(cost - price, axis=1)
+
+
+def _assign_reduced(cost: Array, price: Array, least: Array) -> Matching | None:
+    """A cheapest matching of all channels; `least` [U] is min over k (cost - price).
+
+    Clients without a channel take a column of their own that costs nothing: then all
+    are assigned, and costs may be reduced by prices of clients too.
+    """
+    many, channels = cost.shape
+    threshold = np.partition(least, channels - 1)[channels - 1]
+    if not np.isfinite(threshold):
+        return None
+    own = np.minimum(least, threshold)[:, None]
+    reduced = np.empty((many, many))
+    reduced[:, :channels] = cost - price - own
+    reduced[:, channels:] = threshold - own
+    dear = 4.0 * (many + 1) * (np.max(reduced[np.isfinite(reduced)]) + 1.0)
+    rows, columns = optimize.linear_sum_assignment(
+        np.where(np.isfinite(reduced), reduced, dear)
+    )
+    rows, columns = rows[columns < channels], columns[columns < channels]
+    total = float(cost[rows, columns].sum())
+    return Matching(rows, columns, total) if np.isfinite(total) else None
 
 
 def worthwhile(cost: Array, allowed: NDArray[np.bool_]) -> Matching:
