@@ -6,6 +6,7 @@ pilot rounds, which have the statistics of the run's rounds and draws of their o
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Protocol
 
@@ -15,8 +16,11 @@ from dpsparfl_jax.config import RunConfig
 from dpsparfl_jax.scheduling import queues
 from dpsparfl_jax.scheduling.base import Observation
 from dpsparfl_jax.scheduling.joint import solve_descent
+from dpsparfl_jax.units import shannon_rate
 
-_PILOTS = 12  # rounds
+_UPLOADS = 60  # of all pilot rounds together, at least
+_TURNS = 1.2  # of every client, so that fairness shows
+_MOST_ROUNDS = 24
 _ACCURACY = 0.02  # of the mean delay
 _TRIALS = 40  # prices at most
 _REACHABLE = 1.01  # times the least possible delay, where the target is below it
@@ -40,7 +44,10 @@ def equilibrium_price(planner: Pilot) -> float:
     no price meets the target, the one at which rounds are about as short as possible.
     """
     schedule = planner.settings.schedule
-    observed = [planner.observe(t, pilot=True)[0] for t in range(_PILOTS)]
+    uploads = max(_UPLOADS, _TURNS * len(planner.rates))
+    rounds = math.ceil(uploads / planner.settings.wireless.num_channels)
+    rounds = min(rounds, _MOST_ROUNDS)
+    observed = [planner.observe(t, pilot=True)[0] for t in range(rounds)]
     if not any(observation.client.size for observation in observed):
         return 0.0
 
@@ -53,7 +60,18 @@ def equilibrium_price(planner: Pilot) -> float:
     # So dear that even lambda, all there is to gain, is not worth a second.
     dearest = schedule.tradeoff
     target = max(schedule.delay_target_s, _REACHABLE * mean_delay(dearest))
-    return _solve(mean_delay, target, 1e-6 * schedule.tradeoff, dearest)
+    return _solve(mean_delay, target, _guess(observed), dearest)
+
+
+def _guess(observed: list[Observation]) -> float:
+    """A second is worth what it sends at full power on an average edge."""
+    worth = []
+    for observation in observed:
+        problem = observation.problem
+        snr = problem.max_power_w * problem.snr_per_w
+        sent = shannon_rate(problem.bandwidth_hz, snr) / problem.bits_per_rate
+        worth.append(np.mean(sent) * np.sum(np.sort(problem.reward)[-snr.shape[1] :]))
+    return float(np.mean(worth))
 
 
 def _mean_delay(planner: Pilot, observed: list[Observation], price: float) -> float:
@@ -74,18 +92,30 @@ def _mean_delay(planner: Pilot, observed: list[Observation], price: float) -> fl
 
 
 def _solve(
-    mean_delay: Callable[[float], float], target: float, low: float, high: float
+    mean_delay: Callable[[float], float], target: float, guess: float, dearest: float
 ) -> float:
-    """The price in [low, high] whose mean delay is near the target, by bisection.
+    """A price whose mean delay is within `_ACCURACY` of the target.
 
-    The delay falls (almost) as the price rises; prices are halved on a log scale.
+    The delay falls (almost) as the price rises, roughly by a power of it: false
+    position on logarithms, from a guess outwards.
     """
+    low, high = 0.0, np.inf  # prices known to be too low, and high enough
+    price = min(guess, dearest)
     for _ in range(_TRIALS):
-        middle = float(np.sqrt(low * high))
-        delay = mean_delay(middle)
+        delay = mean_delay(price)
         if abs(delay - target) <= _ACCURACY * target:
-            return middle
-        low, high = (middle, high) if delay > target else (low, middle)
+            return price
+        low, high = (price, high) if delay > target else (low, price)
+        if low == 0 or np.isinf(high):
+            price = min(2 * price, dearest) if low else price / 2
+            continue
         if high / low < 1 + _ACCURACY:
             break
+        at_low, at_high = (
+            np.log(mean_delay(low) / target),
+            np.log(mean_delay(high) / target),
+        )
+        share = at_low / (at_low - at_high)
+        share = np.clip(share, 0.1, 0.9)  # of the way, so that both ends move
+        price = float(low * (high / low) ** share)
     return high

@@ -18,6 +18,7 @@ from dpsparfl_jax.units import shannon_rate
 Array = NDArray[np.float64]
 LN2 = np.log(2.0)
 _SQRT2 = np.sqrt(2.0)
+_FEW = 3000  # edges
 _BARRY = (0.3361, -0.0042, -0.0201)  # of the approximation of Lambert's W
 
 
@@ -29,6 +30,7 @@ class Edges(NamedTuple):
     full_rate: Array  # bit/s at the largest power
     knee_s: Array  # [U, 1] airtime from which energy limits the power
     first_s: Array  # e: earliest deadline at which keep_min is sent; inf if never
+    last_s: Array | None  # f: deadline from which keep_max is sent; None: ask for it
 
 
 def make_edges(problem: RoundProblem) -> Edges:
@@ -36,14 +38,18 @@ def make_edges(problem: RoundProblem) -> Edges:
     energy = np.maximum(problem.energy_j, 0.0)[:, None]
     full = shannon_rate(problem.bandwidth_hz, problem.max_power_w * problem.snr_per_w)
     low = problem.bits_fixed + problem.bits_per_rate * problem.keep_min
-    _, airtime = _fastest(problem, low, energy, problem.snr_per_w, full)
-    first = problem.base_delay_s[:, None] + airtime
+    base, last = problem.base_delay_s[:, None], None
+    first = base + _fastest(problem, low, energy, problem.snr_per_w, full)[1]
+    if full.size <= _FEW:  # all at once is quicker than some of them, again and again
+        high = problem.bits_fixed + problem.bits_per_rate * problem.keep_max[:, None]
+        last = base + _fastest(problem, high, energy, problem.snr_per_w, full)[1]
     return Edges(
         energy,
         problem.snr_per_w,
         full,
         energy / problem.max_power_w,
         np.where(first <= problem.latest_s, first, np.inf),
+        last,
     )
 
 
@@ -76,6 +82,8 @@ def last_deadline(
     channel: NDArray[np.intp],
 ) -> Array:
     """F [K]: deadline from which these edges send keep_max; inf if never."""
+    if edges.last_s is not None:
+        return edges.last_s[client, channel]
     bits = problem.bits_fixed + problem.bits_per_rate * problem.keep_max[client]
     energy, snr = edges.energy_j[client, 0], edges.snr_per_w[client, channel]
     _, airtime = _fastest(problem, bits, energy, snr, edges.full_rate[client, channel])

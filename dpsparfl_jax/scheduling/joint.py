@@ -8,10 +8,12 @@ end of the interval: two assignments bound it from below.
 """
 
 import heapq
+import itertools
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import optimize
 
 from dpsparfl_jax.registry import SOLVERS
 from dpsparfl_jax.scheduling import deadline as deadline_lib
@@ -32,6 +34,7 @@ Array = NDArray[np.float64]
 _LEAST_PRICE = 1e-6
 _ROUNDING = 1e-13  # relative, of a value
 _MOST_NODES = 10_000
+_CUTS_AT_ONCE = 3  # of an interval, where calls take longer than what they do
 _NEAR = 0.2  # of an interval, from the best deadline: where it is cut
 
 
@@ -60,7 +63,7 @@ def _restrict(part: _Part, useful: NDArray[np.bool_]) -> _Part:
         problem._replace(
             **{name: getattr(problem, name)[chosen] for name in PER_CLIENT}
         ),
-        edges_lib.Edges(*(values[chosen] for values in edges)),
+        edges_lib.Edges(*(None if v is None else v[chosen] for v in edges)),
     )
 
 
@@ -138,27 +141,68 @@ class Search:
                 self.best = _Incumbent(value, deadline, match)
         return self._seen[key]
 
-    def bound(self, part: "_Part", a: float, b: float) -> tuple[float, "_Part"]:
-        """A value below that of every allocation whose deadline lies in [a, b].
+    def bounds(
+        self, part: "_Part", intervals: list[tuple[float, float]]
+    ) -> list[tuple[float, "_Part"]]:
+        """For each [a, b], a value below that of every allocation with such a deadline.
 
         Also the part of the problem that can still hold a better one there: a client is
         left out if every matching with it is too dear at both ends of the interval (its
         bound is concave in the deadline too).
         """
-        problem, middle = part.problem, (a + b) / 2
+        if self.is_large(part) or self.problem.may_idle:
+            return [self._bound(part, *interval) for interval in intervals]
+        # Small problems: most of the time would go into calls, so all share them.
+        ends = np.array(intervals)[:, :, None, None]  # [G, 2, 1, 1]
+        cost, allowed = self._tangents(part, ends)
+        padded = cost
+        if not allowed.all():
+            dear = 4.0 * (self.size + 1) * (np.max(np.abs(cost)) + 1.0)
+            padded = np.where(allowed, cost, dear)
+        results = []
+        for g, (a, b) in enumerate(intervals):
+            least = np.inf
+            for e, end in enumerate((a, b)):
+                rows, columns = optimize.linear_sum_assignment(padded[g, e])
+                kept = allowed[g, 0, rows, columns]
+                rows, columns = rows[kept], columns[kept]
+                if len(rows) == self.size:
+                    below = float(cost[g, e, rows, columns].sum())
+                    self.offer(matching.Matching(part.rows[rows], columns, below))
+                    least = min(least, below + self.problem.delay_price * end)
+            least = max(least, self.least_cost + self.problem.delay_price * a)
+            results.append((least, part))
+        return results
+
+    def is_large(self, part: "_Part") -> bool:
+        """Whether one assignment costs more than avoiding it."""
+        return part.problem.snr_per_w.size >= matching.SMALL
+
+    def _tangents(self, part: "_Part", ends: Array) -> tuple[Array, NDArray[np.bool_]]:
+        """Costs of edges at both ends of intervals, by their tangents in the middle.
+
+        And which edges an allocation in the interval can have. Shapes: [.., 2, 1, 1] ->
+        [.., 2, U, N] and [.., 1, U, N].
+        """
+        problem = part.problem
+        middle = ends.mean(axis=-3, keepdims=True)
         keep, speed = edges_lib.keep_rate_and_slope(problem, part.edges, middle)
         cost = _cost_of(problem, keep)
         tilt = -problem.reward[:, None] * speed
         if self.curved:
             tilt *= 1 - problem.curvature[:, None] * keep
-        allowed = part.edges.first_s <= b
-        least, useful = np.inf, np.zeros(len(cost), bool)
-        for end in (a, b):
-            at_end = cost + tilt * (end - middle)
-            below, rows = self._least_match(part, at_end, allowed, end)
-            least = min(least, below + problem.delay_price * end)
+        latest = ends[..., 1:, :, :]
+        return cost + tilt * (ends - middle), part.edges.first_s <= latest
+
+    def _bound(self, part: "_Part", a: float, b: float) -> tuple[float, "_Part"]:
+        """`bounds` of one interval."""
+        costs, allowed = self._tangents(part, np.array([a, b])[:, None, None])
+        least, useful = np.inf, np.zeros(costs.shape[1], bool)
+        for cost, end in zip(costs, (a, b), strict=True):
+            below, rows = self._least_match(part, cost, allowed[0], end)
+            least = min(least, below + self.problem.delay_price * end)
             useful |= rows
-        least = max(least, self.least_cost + problem.delay_price * a)
+        least = max(least, self.least_cost + self.problem.delay_price * a)
         self.dropped |= not useful.all()
         return least, _restrict(part, useful)
 
@@ -208,7 +252,7 @@ class Search:
         self._prices.append((deadline, found.price))
         useful = np.zeros(len(everybody), bool)
         useful[rows] = found.below < enough
-        return min(found.match.cost, enough), useful
+        return min(float(np.min(found.below)), enough), useful
 
     def _offer_part(
         self, numbers: NDArray[np.intp], cost: Array, match: matching.Matching
@@ -274,15 +318,19 @@ def _descend(search: Search, deadline: float) -> int:
     return steps
 
 
-def _split(a: float, b: float, best: float) -> float:
-    """Where to cut an interval: at the best deadline, or nearer to it if at an end.
+def _cuts(a: float, b: float, best: float, times: int) -> list[float]:
+    """Where to cut an interval: at the best deadline, and near to it if at an end.
 
-    Values rise away from the best deadline, so far intervals may be wide.
+    Values rise away from the best deadline, so far intervals may be wide. With `times`,
+    so many cuts are made on either side at once, each nearer to it than the last.
     """
     if a < best < b:
-        return best
-    near = _NEAR if best <= a else 1 - _NEAR
-    return a + near * (b - a)
+        left = _cuts(a, best, best, times - 1)
+        return [*left, *_cuts(best, b, best, times - 1)[1:]]
+    nearer = [(b - a) * _NEAR ** (n + 1) for n in range(times)]
+    if best <= a:
+        return [a, *(a + step for step in reversed(nearer)), b]
+    return [a, *(b - step for step in nearer), b]
 
 
 @SOLVERS.register("joint")
@@ -297,27 +345,34 @@ def solve_joint(problem: RoundProblem, tolerance: float = 1e-6) -> Allocation:
     if not search.size:
         return empty_allocation()
     _descend(search, search.low)
-    _descend(search, search.latest())
+    if search.edges.last_s is not None:
+        _descend(search, search.latest())
     gap = tolerance * float(np.max(problem.reward)) * search.size
     gap = search.gap = max(gap, _ROUNDING * abs(search.best.value), 1e-300)
     low, high = search.low, search.latest()
     everybody = np.arange(problem.num_clients)
     part = _Part(everybody, search.problem, search.edges)
-    bound, part = search.bound(part, low, high)
+    bound, part = search.bounds(part, [(low, high)])[0]
     heap = [(bound, 0, low, high, part)]  # the number decides between equal bounds
     nodes, settled = 1, np.inf
+    times = 1 if search.is_large(part) or problem.may_idle else _CUTS_AT_ONCE
     while heap and nodes < _MOST_NODES:
         bound, _, a, b, part = heapq.heappop(heap)
         if bound >= search.best.value - gap:
             settled = min(settled, bound)
             break
-        middle = _split(a, b, search.best.deadline)
-        for left, right in ((a, middle), (middle, b)):
-            right = min(right, search.latest())
-            if left > right:
-                continue
+        latest = search.latest()
+        intervals = [
+            (left, min(right, latest))
+            for left, right in itertools.pairwise(
+                _cuts(a, b, search.best.deadline, times)
+            )
+            if left <= latest
+        ]
+        for (left, right), (child, smaller) in zip(
+            intervals, search.bounds(part, intervals), strict=True
+        ):
             nodes += 1
-            child, smaller = search.bound(part, left, right)
             child = max(child, bound)
             if child < search.best.value - gap:
                 heapq.heappush(heap, (child, nodes, left, right, smaller))

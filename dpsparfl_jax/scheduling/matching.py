@@ -11,7 +11,7 @@ Array = NDArray[np.float64]
 
 
 _FIRST_STRIDE = 1.05  # by which a bottleneck's first guess grows
-_ROUNDING = 1e-12  # relative, of a cost
+_ROUNDING = 1e-10  # relative, of a cost
 SMALL = 3000  # edges below which one assignment is cheaper than avoiding it
 
 
@@ -69,15 +69,18 @@ def priced(cost: Array, price: Array | None) -> Priced | None:
     rows = np.sort(np.argpartition(least, wanted - 1)[:wanted])
     while True:
         part = cost[rows]
-        match = _assign_reduced(part, price, least[rows])
+        match = None
+        if len(rows) < 3 * channels:
+            match = _assign_reduced(part, price, least[rows])
         if match is None:
             return priced(cost, None)
-        price = potentials(part, match)
+        match = match._replace(client=rows[match.client])
+        price = potentials(cost, match)
         below = dual_bounds(cost, price)
         better = below < match.cost - _ROUNDING * (1 + np.abs(match.cost))
         better[rows] = False
         if not better.any():
-            return Priced(match._replace(client=rows[match.client]), price, below)
+            return Priced(match, price, below)
         rows = np.union1d(rows, np.flatnonzero(better))
         least = np.min(cost - price, axis=1)
 

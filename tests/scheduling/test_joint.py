@@ -201,7 +201,7 @@ def test_bounds_are_below_every_allocation_and_drop_nobody_useful(
     part = joint._Part(np.arange(12), search.problem, search.edges)
     for _ in range(12):
         a, b = np.sort(rng.uniform(search.low, search.low + 150, 2))
-        bound, smaller = search.bound(part, a, b)
+        bound, smaller = search.bounds(part, [(a, b)])[0]
         for d in np.linspace(a, b, 9):
             match = search.match_at(d)
             if len(match.client) < search.size:
