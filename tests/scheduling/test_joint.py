@@ -41,7 +41,7 @@ def tiny(seed):
 
 
 @pytest.mark.parametrize(
-    "block", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 10))]
+    "block", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 5))]
 )
 def test_equals_brute_force(block):
     """30 instances; the oracle enumerates matchings and searches over (s, P)."""
@@ -298,3 +298,28 @@ def test_identical_channels_change_nothing():
     again = joint.solve_joint(problem._replace(snr_per_w=same))
     np.testing.assert_array_equal(best.client, again.client)
     assert best.value - best.lower_bound <= 1.001e-6 * TRADEOFF
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("seed", range(6))
+def test_prices_of_another_problem_find_the_cheapest_matching(seed, tied):
+    """From prices near and far, with forbidden edges and with many equal costs."""
+    rng = np.random.default_rng([seed, 5])
+    cost = rng.normal(0, 5, (200, 20)) + rng.normal(0, 5, (200, 1))
+    if tied:
+        cost = np.round(cost / 5) * 5
+    cost[rng.random(cost.shape) < 0.3 * (seed % 3)] = np.inf
+    plain = matching.cheapest(cost, np.isfinite(cost))
+    near = matching.priced(cost + rng.normal(0, 0.1, cost.shape), None)
+    for price in (near.price, rng.normal(0, 10, 20), np.zeros(20)):
+        found = matching.priced(cost, price)
+        assert found.match.cost == pytest.approx(plain.cost, abs=1e-8)
+        assert len(set(found.match.client)) == len(set(found.match.channel)) == 20
+        assert np.min(found.below) == pytest.approx(plain.cost, abs=1e-7)
+
+
+def test_too_few_clients_have_no_matching_of_all_channels():
+    cost = np.full((6, 3), np.inf)
+    cost[:2] = 1.0
+    assert matching.priced(cost, None) is None
+    assert matching.priced(cost, np.zeros(3)) is None
