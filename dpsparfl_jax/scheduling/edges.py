@@ -53,6 +53,18 @@ def make_edges(problem: RoundProblem) -> Edges:
     )
 
 
+def take(edges: Edges, rows: NDArray[np.intp]) -> Edges:
+    """The edges of some clients."""
+    return Edges(
+        edges.energy_j[rows],
+        edges.snr_per_w[rows],
+        edges.full_rate[rows],
+        edges.knee_s[rows],
+        edges.first_s[rows],
+        None if edges.last_s is None else edges.last_s[rows],
+    )
+
+
 def possible_edges(problem: RoundProblem) -> NDArray[np.bool_]:
     """[U, N] whether an edge can send the least payload by the latest deadline."""
     low = problem.bits_fixed + problem.bits_per_rate * problem.keep_min
@@ -81,7 +93,7 @@ def last_deadline(
     client: NDArray[np.intp],
     channel: NDArray[np.intp],
 ) -> Array:
-    """F [K]: deadline from which these edges send keep_max; inf if never."""
+    """Deadlines f [K] from which these edges send keep_max; inf if never."""
     if edges.last_s is not None:
         return edges.last_s[client, channel]
     bits = problem.bits_fixed + problem.bits_per_rate * problem.keep_max[client]

@@ -63,7 +63,7 @@ def _restrict(part: _Part, useful: NDArray[np.bool_]) -> _Part:
         problem._replace(
             **{name: getattr(problem, name)[chosen] for name in PER_CLIENT}
         ),
-        edges_lib.Edges(*(None if v is None else v[chosen] for v in edges)),
+        edges_lib.take(edges, chosen),
     )
 
 

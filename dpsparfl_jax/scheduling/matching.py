@@ -59,21 +59,18 @@ def priced(cost: Array, price: Array | None) -> Priced | None:
     """
     channels = cost.shape[1]
     if price is None:
-        match = cheapest(cost, np.isfinite(cost))
-        if len(match.client) < channels:
+        plain = cheapest(cost, np.isfinite(cost))
+        if len(plain.client) < channels:
             return None
-        price = potentials(cost, match)
-        return Priced(match, price, dual_bounds(cost, price))
+        price = potentials(cost, plain)
+        return Priced(plain, price, dual_bounds(cost, price))
     least = np.min(cost - price, axis=1)
     wanted = min(len(cost), channels + max(16, channels // 4))
     rows = np.sort(np.argpartition(least, wanted - 1)[:wanted])
-    while True:
-        part = cost[rows]
-        match = None
-        if len(rows) < 3 * channels:
-            match = _assign_reduced(part, price, least[rows])
+    while len(rows) < 3 * channels:
+        match = _assign_reduced(cost[rows], price, least[rows])
         if match is None:
-            return priced(cost, None)
+            break
         match = match._replace(client=rows[match.client])
         price = potentials(cost, match)
         below = dual_bounds(cost, price)
@@ -83,6 +80,7 @@ def priced(cost: Array, price: Array | None) -> Priced | None:
             return Priced(match, price, below)
         rows = np.union1d(rows, np.flatnonzero(better))
         least = np.min(cost - price, axis=1)
+    return priced(cost, None)
 
 
 def _assign_reduced(cost: Array, price: Array, least: Array) -> Matching | None:

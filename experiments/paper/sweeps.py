@@ -67,7 +67,7 @@ class Sweep(NamedTuple):
     changes: Changes = _NONE  # of all series
     quick: Changes = _NONE  # further ones at the quick scale
     trained: bool = True
-    quick_only: bool = False  # trained at the quick scale alone
+    quick_only: bool = False  # trained at the quick scale alone, planned as in full
     seeds: tuple[int, ...] = ()  # instead of the scale's
 
 
@@ -133,12 +133,11 @@ def _only_planned(setting: str, values: str) -> Sweep:
     return Sweep("paper_fashion", series, trained=False, seeds=_STUDY_PLANS)
 
 
-def _policies_over(setting: str, values: str, quick: str) -> tuple[Series, ...]:
+def _policies_over(setting: str, values: str) -> tuple[Series, ...]:
     return tuple(
-        Series(policy.label, {**policy.changes, setting: value}, float(value), shown)
+        Series(policy.label, {**policy.changes, setting: value}, float(value))
         for policy in _POLICIES
         for value in values.split()
-        for shown in [value in quick.split()]
     )
 
 
@@ -224,13 +223,13 @@ SWEEPS: dict[str, Sweep] = {
     # Trained at the quick scale: the full one would take days for a small effect.
     "robust_error": Sweep(
         "paper_fashion",
-        _policies_over("wireless.gain_error_db", "0 0.5 1 2 4", "0 1 4"),
+        _policies_over("wireless.gain_error_db", "0 0.5 1 2 4"),
         {"schedule.on_late": "drop"},
         quick_only=True,
     ),
     "robust_margin": Sweep(
         "paper_fashion",
-        _policies_over("schedule.margin_db", "0 0.5 1 2 3 5", "0 1 3"),
+        _policies_over("schedule.margin_db", "0 0.5 1 2 3 5"),
         {"schedule.on_late": "drop", "wireless.gain_error_db": "1"},
         quick_only=True,
     ),
@@ -277,7 +276,8 @@ def runs_of(sweep: str, scale: str, base: Changes) -> list[SweepRun]:
     for series in what.series:
         if scale == "quick" and not series.quick:
             continue
-        seeds = what.seeds or size.planned_seeds
+        planned = SCALES["full"] if what.quick_only else size
+        seeds = what.seeds or planned.planned_seeds
         for seed in seeds[: 1 if series.once else None]:
             changes = {**common, **series.changes, "seed": str(seed)}
             trained = what.trained and seed in (what.seeds or size.trained_seeds)
