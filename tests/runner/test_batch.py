@@ -1,5 +1,6 @@
 """Is a simulated run the schedule, trained: alone, in a grid, resumed, on devices?"""
 
+import dataclasses
 import functools
 
 import jax
@@ -8,9 +9,11 @@ import pytest
 
 from dpsparfl_jax import api
 from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.planning.schedule import IDLE
 from dpsparfl_jax.records import rows
 from dpsparfl_jax.runner import programs, tasks
-from dpsparfl_jax.runner.batch import Batch
+from dpsparfl_jax.runner.batch import Batch, lay_out
+from dpsparfl_jax.runner.run import Run
 from dpsparfl_jax.training import cohort, keys
 from dpsparfl_jax.types import EvalRows, RunConstants
 from tests import toy
@@ -224,3 +227,43 @@ def test_private_and_other_runs_share_a_program():
 def test_too_many_devices_are_refused():
     with pytest.raises(InputError, match="asks for 99 devices, but there are 8"):
         api.simulate(toy.settings(perf={"devices": 99}))
+
+
+def test_a_dropped_update_does_not_arrive_and_clients_may_have_noise_of_their_own():
+    """The run in which those who were dropped never sent has the same models."""
+    settings = toy.settings(
+        wireless={"gain_error_db": 4.0, "outage": 0.2},
+        schedule={"on_late": "drop"},
+        privacy={"noise_multiplier": [0.8, 0.9, 1.0, 1.1, 1.2, 1.3]},
+    )
+    run = toy.prepare(settings)
+    schedule = run.schedule
+    lost = schedule.sends & ~schedule.arrived
+    assert lost.any()
+    assert schedule.arrived.any()
+    columns = lay_out(run, 0, Batch([run]).tables, 2.0)
+    noise = np.array(settings.privacy.noise_multiplier, np.float32)
+    sent = schedule.client[schedule.arrived]
+    np.testing.assert_array_equal(
+        columns.noise_multiplier[schedule.arrived], noise[sent]
+    )
+    without = dataclasses.replace(
+        schedule, client=np.where(lost, IDLE, schedule.client)
+    )
+    never = Run("never", settings).outlined().planned(without)
+    results = [
+        train(Batch([one]), snapshot_every=1)
+        for one in (run, never.with_images(run.data.images))
+    ]
+    for t in range(schedule.num_rounds):
+        same(results[0][0, t].state, results[1][0, t].state)
+    table = rows.RoundRows(schedule)
+    made = [table.row(results[0][0, t]) for t in range(schedule.num_rounds)]
+    assert [row["lost"] for row in made] == lost.sum(axis=1).tolist()
+    assert [row["late"] for row in made] == schedule.late.sum(axis=1).tolist()
+    for t, row in enumerate(made):
+        used = schedule.arrived[t]
+        loss = results[0][0, t].diagnostics.loss[used]
+        assert row["train_loss"] == (
+            pytest.approx(np.mean(loss)) if used.any() else None
+        )
