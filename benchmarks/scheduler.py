@@ -7,8 +7,8 @@ Rounds of the paper's cell with random queues; one process, solvers in turn. The
 measured against `joint`; both in units of lambda. Start it with OMP_NUM_THREADS=1.
 
 With `--old`, an earlier commit solves the same rounds by `joint` in turn, and both plan
-whole runs: 50 rounds of 1000 clients and 100 channels, and every fourth of the schedules
-behind the figures, first seed (with warm caches of epsilon curves).
+whole runs: 50 rounds of 1000 clients and 100 channels, and every fourth schedule
+behind the figures, first seed (epsilon curves are kept from the first turn).
 """
 
 import dataclasses

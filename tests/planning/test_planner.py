@@ -316,3 +316,42 @@ def test_the_best_keep_rate():
         settings, privacy=dataclasses.replace(settings.privacy, noise=False)
     )
     assert best_rate(silent, 0.2) == np.inf
+
+
+@pytest.mark.parametrize("fairness", ["signed", "paper", "c7"])
+@pytest.mark.parametrize("policy", ["dp_sparfl", "random"])
+def test_theorem_3_bounds_the_queues(policy, fairness):
+    settings = config(rounds=80, policy=policy, fairness=fairness, epsilon_hi=20.0)
+    made = plan(settings)
+    bounds = theory.queue_bounds(settings, made)
+    # By hand, for one round.
+    t = 7
+    taken = np.zeros(20)
+    taken[made.client[t][made.sends[t]]] = 1
+    surplus = taken - made.rate if fairness != "c7" else made.rate - taken
+    late = made.round_delay_s[t] / 120 - 1
+    half = (np.sum(surplus**2) + late**2) / 2
+    cross = made.fairness_queue[t] @ surplus + made.delay_queue[t] * late
+    assert bounds.drift_bound[t] == pytest.approx(half + cross)
+    squares = np.sum(made.fairness_queue**2, axis=1) + made.delay_queue**2
+    assert bounds.drift[t] == pytest.approx((squares[t + 1] - squares[t]) / 2)
+    # Every round, whatever the policy; with equality where no queue was cut at 0.
+    assert np.all(bounds.drift <= bounds.drift_bound + 1e-9)
+    if fairness == "signed" and policy == "dp_sparfl":
+        np.testing.assert_allclose(bounds.drift, bounds.drift_bound, atol=1e-9)
+    if policy == "dp_sparfl":  # it minimises what the bound is made of
+        assert np.all(bounds.norm <= bounds.norm_bound + 1e-9)
+        assert np.all(bounds.delay_excess_s[1:] <= bounds.delay_bound_s[1:] + 1e-9)
+    if policy == "dp_sparfl" and fairness == "signed":
+        assert np.all(bounds.fairness_gap[1:] <= bounds.fairness_bound[1:] + 1e-9)
+    share = made.sends[:40] & (made.client[:40] == 3)
+    gap = abs(share.any(axis=1).mean() - made.rate[3])
+    assert gap <= bounds.fairness_gap[40] + 1e-12
+
+
+def test_the_bound_on_queues_can_be_broken():
+    """A policy that does not mind delay is beyond it in the end."""
+    settings = config(rounds=0, policy="random", epsilon_hi=20.0)
+    bounds = theory.queue_bounds(settings, plan(settings))
+    assert bounds.delay_excess_s[-1] > 100
+    assert bounds.norm[-1] > bounds.norm_bound[-1]

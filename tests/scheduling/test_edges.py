@@ -5,6 +5,7 @@ import pytest
 from scipy import optimize
 
 from dpsparfl_jax.scheduling import alternating, deadline, edges, matching
+from dpsparfl_jax.scheduling.problem import value_of
 from tests.scheduling.instances import random_problem
 
 RNG = np.random.default_rng(0)
@@ -171,6 +172,43 @@ def test_the_keep_rate_step_equals_the_subproblems_and_a_linear_program(seed):
     bounds = [(problem.keep_min, 1.0)] * 5 + [(0, None)]
     program = optimize.linprog(cost, matrix, limit, bounds=bounds, method="highs")
     assert ours == pytest.approx(program.fun, abs=1e-6)
+
+
+@pytest.mark.parametrize("latest", [np.inf, 150.0])
+@pytest.mark.parametrize("seed", range(20))
+def test_the_keep_rate_step_counts_curvature_and_limits(seed, latest):
+    """Against a fine scan of deadlines; ignoring curvature would be worse."""
+    problem, client, rate = random_step(seed)
+    rng = np.random.default_rng(seed)
+    cap = rng.uniform(0.4, 1.0, 5)
+    curvature = np.zeros(problem.num_clients)
+    curvature[client] = 1 / cap
+    problem = problem._replace(curvature=curvature, keep_max=np.ones_like(curvature))
+    first = np.max(
+        problem.base_delay_s[client]
+        + (problem.bits_fixed + problem.bits_per_rate * problem.keep_min) / rate
+    )
+    problem = problem._replace(latest_s=max(latest, first))
+
+    def value(keep):
+        delay = problem.base_delay_s[client] + (
+            (problem.bits_fixed + problem.bits_per_rate * keep) / rate
+        )
+        return value_of(problem, client, keep, delay)
+
+    keep = alternating.keep_rate_step(problem, client, rate, cap)
+    deadlines = np.linspace(first, min(problem.latest_s, first + 1000), 20_000)
+    scanned = []
+    for d in deadlines:
+        bits = rate * (d - problem.base_delay_s[client]) - problem.bits_fixed
+        scanned.append(
+            value(np.clip(bits / problem.bits_per_rate, problem.keep_min, cap))
+        )
+    assert value(keep) <= min(scanned) + 1e-9
+    assert value(keep) == pytest.approx(min(scanned), abs=1e-4)
+    flat = problem._replace(curvature=np.zeros_like(curvature))
+    linear = alternating.keep_rate_step(flat, client, rate, cap)
+    assert value(keep) <= value(linear) + 1e-9
 
 
 def test_matchings():
