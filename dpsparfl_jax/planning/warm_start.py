@@ -55,12 +55,11 @@ def equilibrium_price(planner: Pilot) -> float:
     def mean_delay(price: float) -> float:
         return _mean_delay(planner, observed, price)
 
-    if mean_delay(0.0) <= schedule.delay_target_s:
+    target, dearest = schedule.delay_target_s, schedule.tradeoff
+    guess = min(_guess(observed), dearest)
+    if mean_delay(guess) <= target and mean_delay(0.0) <= target:
         return 0.0
-    # So dear that even lambda, all there is to gain, is not worth a second.
-    dearest = schedule.tradeoff
-    target = max(schedule.delay_target_s, _REACHABLE * mean_delay(dearest))
-    return _solve(mean_delay, target, _guess(observed), dearest)
+    return _solve(mean_delay, target, guess, dearest)
 
 
 def _guess(observed: list[Observation]) -> float:
@@ -97,25 +96,24 @@ def _solve(
     """A price whose mean delay is within `_ACCURACY` of the target.
 
     The delay falls (almost) as the price rises, roughly by a power of it: false
-    position on logarithms, from a guess outwards.
+    position on logarithms, from a guess outwards. Prices end at `dearest`, lambda: all
+    that there is to gain is not worth a second then.
     """
-    low, high = 0.0, np.inf  # prices known to be too low, and high enough
-    price = min(guess, dearest)
+    low, high, price = 0.0, np.inf, guess  # too low a price; one that is high enough
     for _ in range(_TRIALS):
         delay = mean_delay(price)
         if abs(delay - target) <= _ACCURACY * target:
             return price
         low, high = (price, high) if delay > target else (low, price)
+        if low == dearest:  # out of reach: aim at about the shortest rounds there are
+            return _solve(mean_delay, _REACHABLE * delay, guess, dearest)
         if low == 0 or np.isinf(high):
-            price = min(2 * price, dearest) if low else price / 2
+            price = min(4 * price, dearest) if low else price / 4
             continue
         if high / low < 1 + _ACCURACY:
             break
-        at_low, at_high = (
-            np.log(mean_delay(low) / target),
-            np.log(mean_delay(high) / target),
-        )
-        share = at_low / (at_low - at_high)
-        share = np.clip(share, 0.1, 0.9)  # of the way, so that both ends move
+        above = np.log(mean_delay(low) / target)
+        below = np.log(target / mean_delay(high))
+        share = np.clip(above / (above + below), 0.1, 0.9)  # so that both ends move
         price = float(low * (high / low) ** share)
     return high

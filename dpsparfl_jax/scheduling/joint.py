@@ -44,6 +44,14 @@ class _Incumbent(NamedTuple):
     match: matching.Matching | None
 
 
+class _Known(NamedTuple):
+    """Prices of channels that proved a matching cheapest at a deadline."""
+
+    deadline: float
+    price: Array  # [N]
+    client: NDArray[np.intp]  # who was matched
+
+
 class _Part(NamedTuple):
     """A problem with some of its clients."""
 
@@ -93,7 +101,7 @@ class Search:
         self.curved = bool(problem.curvature.any())
         self.gap = 0.0  # how far from the optimum is near enough
         self._seen: dict[bytes, float] = {}
-        self._prices: list[tuple[float, Array]] = []  # by deadline, where worthwhile
+        self._known: list[_Known] = []  # where worthwhile
         if self.size:
             cap = problem.keep_max - problem.curvature * problem.keep_max**2 / 2
             least = np.sort(
@@ -112,18 +120,33 @@ class Search:
         if self.problem.may_idle:
             return matching.worthwhile(cost, allowed)
         if cost.size >= matching.SMALL and self.size == cost.shape[1]:
-            nearest = self._nearest_prices(deadline)
-            found = matching.priced(
-                np.where(allowed, cost, np.inf), nearest[0][1] if nearest else None
-            )
+            open_cost = cost if allowed.all() else np.where(allowed, cost, np.inf)
+            everybody = np.arange(len(cost))
+            found = self._match_near(open_cost, deadline, everybody)
             if found is not None:
-                self._prices.append((deadline, found.price))
                 return found.match
         return matching.cheapest(cost, allowed)
 
-    def _nearest_prices(self, deadline: float) -> list[tuple[float, Array]]:
-        """Prices of channels found so far, those at the nearest deadlines first."""
-        return sorted(self._prices, key=lambda priced: abs(priced[0] - deadline))
+    def _nearest(self, deadline: float) -> list[_Known]:
+        """What was found so far, at the nearest deadlines first."""
+        return sorted(self._known, key=lambda known: abs(known.deadline - deadline))
+
+    def _match_near(
+        self, cost: Array, deadline: float, numbers: NDArray[np.intp]
+    ) -> matching.Priced | None:
+        """The cheapest matching of clients with these numbers, from the nearest prices.
+
+        Rows are those of `cost`; None if channels are left over.
+        """
+        price, likely = None, np.zeros(0, np.intp)
+        for known in self._nearest(deadline)[:1]:
+            price = known.price
+            likely = np.flatnonzero(np.isin(numbers, known.client))
+        found = matching.priced(cost, price, likely)
+        if found is not None:
+            client = numbers[found.match.client]
+            self._known.append(_Known(deadline, found.price, client))
+        return found
 
     def offer(self, match: matching.Matching) -> float:
         """Takes a matching at its own best deadline if it is the best yet."""
@@ -236,20 +259,18 @@ class Search:
             return match.cost, everybody
         cost = cost if allowed.all() else np.where(allowed, cost, np.inf)
         below = np.full(len(cost), -np.inf)
-        nearest = self._nearest_prices(deadline)
-        for _, price in nearest[:3]:
-            below = np.maximum(below, matching.dual_bounds(cost, price))
+        for known in self._nearest(deadline)[:3]:
+            below = np.maximum(below, matching.dual_bounds(cost, known.price))
             if np.min(below) >= enough:
                 return float(np.min(below)), ~everybody
         rows = np.flatnonzero(below < enough)  # nobody else is in a better allocation
         if len(rows) < channels:
             return enough, ~everybody
         cost = cost[rows]
-        found = matching.priced(cost, nearest[0][1] if nearest else None)
+        found = self._match_near(cost, deadline, part.rows[rows])
         if found is None:
             return enough, ~everybody
         self._offer_part(part.rows[rows], cost, found.match)
-        self._prices.append((deadline, found.price))
         useful = np.zeros(len(everybody), bool)
         useful[rows] = found.below < enough
         return min(float(np.min(found.below)), enough), useful

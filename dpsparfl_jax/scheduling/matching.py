@@ -41,6 +41,9 @@ def cheapest(cost: Array, allowed: NDArray[np.bool_]) -> Matching:
     return Matching(rows, columns, float(cost[rows, columns].sum()))
 
 
+_NOBODY = np.zeros(0, np.intp)
+
+
 class Priced(NamedTuple):
     """A cheapest matching of all channels, and what proves it."""
 
@@ -49,13 +52,15 @@ class Priced(NamedTuple):
     below: Array  # [U] `dual_bounds` of these prices
 
 
-def priced(cost: Array, price: Array | None) -> Priced | None:
+def priced(
+    cost: Array, price: Array | None, likely: NDArray[np.intp] = _NOBODY
+) -> Priced | None:
     """The cheapest matching of all channels and its proof; None if there is none.
 
     Forbidden edges cost inf. Prices of a similar problem make it quick: clients whose
     reduced cost is small are assigned first, with costs reduced by both sides' prices
-    (an assignment then finds most pairs at once), and the new prices tell whether
-    somebody who was left out could do better.
+    (an assignment then finds most pairs at once), together with those who are `likely`
+    to be matched; new prices tell whether somebody who was left out could do better.
     """
     channels = cost.shape[1]
     if price is None:
@@ -66,7 +71,7 @@ def priced(cost: Array, price: Array | None) -> Priced | None:
         return Priced(plain, price, dual_bounds(cost, price))
     least = np.min(cost - price, axis=1)
     wanted = min(len(cost), channels + max(16, channels // 4))
-    rows = np.sort(np.argpartition(least, wanted - 1)[:wanted])
+    rows = np.union1d(np.argpartition(least, wanted - 1)[:wanted], likely)
     while len(rows) < 3 * channels:
         match = _assign_reduced(cost[rows], price, least[rows])
         if match is None:
