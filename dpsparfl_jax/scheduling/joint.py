@@ -373,8 +373,8 @@ def solve_joint(problem: RoundProblem, tolerance: float = 1e-6) -> Allocation:
     low, high = search.low, search.latest()
     everybody = np.arange(problem.num_clients)
     part = _Part(everybody, search.problem, search.edges)
-    bound, part = search.bounds(part, [(low, high)])[0]
-    heap = [(bound, 0, low, high, part)]  # the number decides between equal bounds
+    # Not bounded yet; the number decides between equal bounds.
+    heap = [(-np.inf, 0, low, high, part)]
     nodes, settled = 1, np.inf
     times = 1 if search.is_large(part) or problem.may_idle else _CUTS_AT_ONCE
     while heap and nodes < _MOST_NODES:
