@@ -56,6 +56,7 @@ class WirelessConfig(Section):
         0.0,
         "standard deviation in dB of true uplink gains around those that plans know",
         low=0,
+        high=60,
     )
     outage: float = opt(
         0.0,

@@ -2,11 +2,17 @@
 
 import dataclasses
 import math
+import pathlib
+import re
 from typing import Any
+
+import numpy as np
 
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.registry import Registry
 
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})")  # as in 1e6..3e6
 MOVES = ("results", "rounding", "nothing")
 
 
@@ -81,18 +87,52 @@ def breaks_rule(field: dataclasses.Field[Any], value: float) -> bool:
     )
 
 
-def _several(value: Any) -> Any:
-    """A setting of many as it is kept: a number, a tuple of them, or text."""
+def numbers_of(name: str, value: Any) -> Any:
+    """A setting of many clients as it is kept: a number, tuples of them, or a range.
+
+    A list with commas and a file become their numbers, so that what is recorded and
+    compared is what was used; a range stays the text that it is.
+    """
     if isinstance(value, str):
+        text = value.strip()
+        if RANGE.fullmatch(text):
+            return text
         try:
-            value = tuple(float(part) for part in value.split(","))
+            value = [float(part) for part in text.split(",")]
         except ValueError:
-            return value  # a range, or the name of a file
-    if isinstance(value, list | tuple) and all(
-        isinstance(number, int | float) for number in value
-    ):
-        return float(value[0]) if len(value) == 1 else tuple(map(float, value))
+            value = _from_file(name, text)
+    if isinstance(value, list | tuple | np.ndarray):
+        try:
+            array = np.asarray(value, np.float64)
+        except (TypeError, ValueError):
+            raise InputError(f"{name} must be numbers, but is {value!r}.") from None
+        if array.size == 1:
+            return float(array.flat[0])
+        rows = array.tolist()
+        return tuple(tuple(row) if isinstance(row, list) else row for row in rows)
     return value
+
+
+def _from_file(name: str, text: str) -> Any:
+    """Numbers of a file: .npy, or text with spaces, commas or line ends between."""
+    try:
+        path = pathlib.Path(text).expanduser()
+        if path.suffix == ".npy":
+            array = np.load(path, allow_pickle=False)
+            if not np.issubdtype(array.dtype, np.number) or np.iscomplexobj(array):
+                raise ValueError(f"it holds {array.dtype}")
+        else:
+            lines = path.read_text(encoding="utf-8").replace(",", " ").splitlines()
+            rows = [line.split() for line in lines if line.strip()]
+            array = np.array([[float(number) for number in row] for row in rows])
+        if array.size == 0 or array.ndim > 2:
+            raise ValueError("it is empty, or no list or table")
+        return array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
+    except (OSError, ValueError, EOFError, RuntimeError) as reason:
+        raise InputError(
+            f"{name} is a number, numbers with commas, a range as in 1..2, or a file "
+            f"of numbers; {text!r} is none of these ({reason})."
+        ) from None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -104,7 +144,7 @@ class Section:
         for field in dataclasses.fields(self):
             if "help" in field.metadata:
                 if field.metadata["each"]:
-                    value = _several(getattr(self, field.name))
+                    value = numbers_of(field.name, getattr(self, field.name))
                     object.__setattr__(self, field.name, value)
                 self._check(field)
 

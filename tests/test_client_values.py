@@ -63,16 +63,51 @@ def test_pairs(tmp_path):
     ("text", "message"),
     [
         ("1e6,2e6", "2 numbers for 3 clients"),
-        ("1e6,0,2e6", "above 0"),
-        ("-1..2", "above 0"),
+        ("1e6,0,2e6", "above 0, but holds 0"),
+        ("-1..2", "above 0, but holds -"),
         ("3..2", "ends below its start"),
         ("nothing.npy", "none of these"),
         ("plenty", "none of these"),
+        ("~nobody-has-this-name/x", "none of these"),
+        ("1..inf", "none of these"),
+        ("1,nan,2", "holds nan"),
+        (["a", "b"], "must be numbers"),
+        ([[1, 2], [3]], "must be numbers"),
     ],
 )
 def test_refusals(text, message):
     with pytest.raises(InputError, match=message):
         values(text)
+
+
+@pytest.mark.parametrize(
+    "content", [np.zeros(0), np.zeros((1, 1, 1)), np.ones(3) * 1j, np.array(["a"])]
+)
+def test_files_without_numbers_are_refused(tmp_path, content):
+    np.save(tmp_path / "each.npy", content)
+    with pytest.raises(InputError, match="none of these"):
+        values(str(tmp_path / "each.npy"))
+    (tmp_path / "cut.npy").write_bytes(b"")
+    with pytest.raises(InputError, match="none of these"):
+        values(str(tmp_path / "cut.npy"))
+
+
+def test_a_column_is_a_list_and_one_number_is_for_all(tmp_path):
+    np.save(tmp_path / "column.npy", [[1.0], [2.0], [3.0]])
+    np.testing.assert_array_equal(values(str(tmp_path / "column.npy")), [1, 2, 3])
+    np.save(tmp_path / "one.npy", [5.0])
+    np.testing.assert_array_equal(values(str(tmp_path / "one.npy")), [5, 5, 5])
+
+
+def test_settings_hold_what_a_file_held(tmp_path):
+    """Another content is another run, also if the file has the same name."""
+    path = tmp_path / "each.txt"
+    path.write_text("1\n2\n3")
+    then = RunConfig(wireless=WirelessConfig(cycles_per_sample=str(path)))
+    assert then.wireless.cycles_per_sample == (1.0, 2.0, 3.0)
+    path.write_text("1\n2\n4")
+    now = RunConfig(wireless=WirelessConfig(cycles_per_sample=str(path)))
+    assert config_values.digest(then) != config_values.digest(now)
 
 
 def test_a_number_is_checked_at_once():

@@ -298,6 +298,12 @@ def delay_warning(planner: Planner) -> str:
     least = reachable_delay_s(planner)
     if least <= target:
         return ""
+    limit = planner.settings.schedule.round_limit_s
+    if np.isinf(least) and limit:
+        return (
+            f"No client can send within the limit of {limit:g} s a round: raise "
+            "schedule.round_limit_s, or the energy budget (schedule.energy_power_w)."
+        )
     if np.isinf(least):
         return (
             "No client can send even at the least keep rate: raise the energy budget "

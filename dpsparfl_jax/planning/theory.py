@@ -72,7 +72,9 @@ def convergence_terms(
     """The bound of a schedule; constants are measured or guessed by the caller."""
     _require_rounds(schedule)
     if not schedule.arrived.any():
-        raise InputError("a schedule in which nobody sends has no convergence bound.")
+        raise InputError(
+            "nothing arrives in this schedule: there is no convergence bound."
+        )
     training, step_l = settings.training, settings.schedule.smoothness
     eta, tau = training.learning_rate, training.local_steps
     x = eta * step_l * tau
@@ -138,7 +140,8 @@ class QueueBounds(NamedTuple):
         b_t + sum over queues of Q_t times its increment,
     with b_t half the sum of the squared increments. A policy that minimises drift plus
     penalty makes the second part, in the mean, no larger than lambda times the range of
-    the mean keep rate, if some stationary policy meets all constraints; hence
+    the mean keep rate, if some stationary policy meets all constraints (and channels
+    are not left idle by choice); hence
         E ||Q_t||^2 <= ||Q_0||^2 + 2 sum over earlier rounds of (b + lambda (1 - s_th)).
     Departs: BUILD_NOTES "queue bound" (queues are mean rate stable, not strongly).
     """

@@ -2,7 +2,8 @@
 
 A run that starts with an empty delay queue spends its first rounds far above the delay
 target, until the queue has grown. The price it grows to is found beforehand in a few
-pilot rounds, which have the statistics of the run's rounds and draws of their own.
+pilot rounds, which have the statistics of the run's rounds and draws of their own. They
+go as planned: what a channel that is not known exactly adds is left to the queue.
 """
 
 import functools
@@ -23,6 +24,7 @@ _TURNS = 1.2  # of every client, so that fairness shows
 _MOST_ROUNDS = 24
 _ACCURACY = 0.02  # of the mean delay
 _TRIALS = 40  # prices at most
+_DEAREST = 1e4  # times the guess: no second is worth it any more
 _REACHABLE = 1.01  # times the least possible delay, where the target is below it
 
 
@@ -55,11 +57,10 @@ def equilibrium_price(planner: Pilot) -> float:
     def mean_delay(price: float) -> float:
         return _mean_delay(planner, observed, price)
 
-    target, dearest = schedule.delay_target_s, schedule.tradeoff
-    guess = min(_guess(observed), dearest)
+    target, guess = schedule.delay_target_s, _guess(observed)
     if mean_delay(guess) <= target and mean_delay(0.0) <= target:
         return 0.0
-    return _solve(mean_delay, target, guess, dearest)
+    return _solve(mean_delay, target, guess, _DEAREST * guess)
 
 
 def _guess(observed: list[Observation]) -> float:
@@ -96,8 +97,7 @@ def _solve(
     """A price whose mean delay is within `_ACCURACY` of the target.
 
     The delay falls (almost) as the price rises, roughly by a power of it: false
-    position on logarithms, from a guess outwards. Prices end at `dearest`, lambda: all
-    that there is to gain is not worth a second then.
+    position on logarithms, from a guess outwards, as far as `dearest`.
     """
     low, high, price = 0.0, np.inf, guess  # too low a price; one that is high enough
     for _ in range(_TRIALS):

@@ -186,7 +186,8 @@ class FolderSink:
             ):
                 raise InputError(
                     f"round {t + 1} in {self.folder} does not follow the run's "
-                    "schedule: choose another folder to start anew."
+                    "schedule (another version may have planned it): choose another "
+                    "folder to start anew."
                 )
         self.writer.keep_schedule(schedule)
         self._say_what_changed(then, now)

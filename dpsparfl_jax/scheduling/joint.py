@@ -32,6 +32,7 @@ Array = NDArray[np.float64]
 # earliest of almost equally good deadlines is taken. Dearer than the tolerance by the
 # second, so that the search can tell deadlines a second apart.
 _LEAST_PRICE = 1e-6
+_TINY_PRICE = 1e-15  # the same, relative to weights, where nothing has a reward
 _ROUNDING = 1e-13  # relative, of a value
 _MOST_NODES = 10_000
 _CUTS_AT_ONCE = 3  # of an interval, where calls take longer than what they do
@@ -94,7 +95,9 @@ class Search:
         self.possible = np.isfinite(self.edges.first_s)
         self.size = matching.largest_size(self.possible) if problem.num_clients else 0
         worth = float(np.max(problem.reward, initial=0.0)) * self.size
-        price = max(problem.delay_price, _LEAST_PRICE * worth, 1e-300)
+        largest = float(np.max(np.abs(problem.weight), initial=1.0))
+        floor = max(_LEAST_PRICE * worth, _TINY_PRICE * largest)
+        price = max(problem.delay_price, floor)
         self.problem = problem._replace(delay_price=price)
         self.dropped = False  # whether clients were left out of an interval
         self.best = _Incumbent(np.inf, np.inf, None)
@@ -227,6 +230,8 @@ class Search:
             useful |= rows
         least = max(least, self.least_cost + self.problem.delay_price * a)
         self.dropped |= not useful.all()
+        if not useful.any():  # whatever rounding makes of the bound
+            return max(least, self.best.value - self.gap), part
         return least, _restrict(part, useful)
 
     def _least_match(

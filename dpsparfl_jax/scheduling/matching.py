@@ -63,6 +63,8 @@ def priced(
     to be matched; new prices tell whether somebody who was left out could do better.
     """
     channels = cost.shape[1]
+    if len(cost) < channels:
+        return None
     if price is None:
         plain = cheapest(cost, np.isfinite(cost))
         if len(plain.client) < channels:

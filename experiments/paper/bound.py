@@ -218,7 +218,9 @@ def bound_rows(
     steep = _with_constants(settings, measured)
     cuts = [_cut(schedule, one.round) for one in measured[1:]]
     # The bound is of rounds that move the model: nothing can be said before the first.
-    return [_row(steep, run.outline, measured, cut) for cut in cuts if cut.sends.any()]
+    return [
+        _row(steep, run.outline, measured, cut) for cut in cuts if cut.arrived.any()
+    ]
 
 
 def _row(
@@ -235,7 +237,7 @@ def _row(
         gradient_bound=steepest,
     )
     norms = np.interp(
-        np.flatnonzero(cut.sends.any(axis=1)),
+        np.flatnonzero(cut.arrived.any(axis=1)),
         [one.round for one in measured],
         [one.squared_norm for one in measured],
     )

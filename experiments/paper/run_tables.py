@@ -142,7 +142,7 @@ def _about(settings: RunConfig, schedule: Schedule) -> dict[str, Any]:
         "participations": int(np.sum(schedule.participations)),
         "delay_target_s": settings.schedule.delay_target_s,
     }
-    if not schedule.num_rounds:
+    if not schedule.sends.any():
         return facts
     tenth = max(schedule.num_rounds // 10, 1)
     delay = schedule.round_delay_s

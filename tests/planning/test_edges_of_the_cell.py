@@ -7,6 +7,7 @@ from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.planning import planner as planning
 from dpsparfl_jax.privacy import first_ledger
 from dpsparfl_jax.scheduling import queues
+from dpsparfl_jax.types import ModelSize
 from tests.planning.plans import MODEL, PARAMETERS, SIZES, config, plan
 from tests.reference.feasible import check_schedule
 
@@ -147,3 +148,40 @@ def test_clients_may_differ_in_everything(tmp_path):
     }
     settings = config(rounds=6, wireless=radio)
     check_schedule(plan(settings), settings, SIZES, PARAMETERS)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_idle_channels_in_a_large_cell(seed):
+    """Intervals in which nobody is useful are left alone."""
+    settings = config(
+        seed=seed,
+        rounds=4,
+        epsilon_hi=20.0,
+        clients="worthwhile",
+        wireless={"num_channels": 15},
+    )
+    sizes = np.full(210, 1000)
+    check_schedule(plan(settings, sizes), settings, sizes, PARAMETERS)
+
+
+@pytest.mark.parametrize(("bandwidth", "target"), [(15e3, 0.4), (1e6, 0.007)])
+def test_small_models_start_at_their_price_too(bandwidth, target):
+    """A second carries many updates here: it is worth more than lambda."""
+    settings = config(
+        rounds=30,
+        delay_target_s=target,
+        energy_budget_j=24.0,
+        wireless={"bandwidth_hz": bandwidth, "cycles_per_sample": 1e3},
+    )
+    ledger, _ = first_ledger.start_ledger(settings, SIZES, 60)
+    small = ModelSize(7850, 10)
+    made = planning.plan(planning.Planner(settings, SIZES, small, ledger))
+    assert np.mean(made.round_delay_s[:10]) == pytest.approx(target, rel=0.25)
+
+
+def test_the_warning_names_the_limit():
+    settings = config(round_limit_s=1e-3, rounds=3)
+    ledger, _ = first_ledger.start_ledger(settings, SIZES, 60)
+    planner = planning.Planner(settings, SIZES, MODEL, ledger)
+    assert "limit of 0.001 s" in planning.delay_warning(planner)
+    assert not planning.plan(planner).sends.any()

@@ -246,7 +246,7 @@ def test_noise_aware_bounds_of_the_keep_rate(smoothness, cap, curvature):
 def test_theory_refuses_schedules_without_content():
     nobody = plan(config(rounds=3, energy_budget_j=0.2))
     arguments = {"loss_gap": 1.0, "divergence": 1.0, "gradient_bound": 1.0}
-    with pytest.raises(InputError, match="nobody sends"):
+    with pytest.raises(InputError, match="nothing arrives"):
         theory.convergence_terms(config(), nobody, SIZES, PARAMETERS, **arguments)
     with pytest.raises(InputError, match="at least 2 rounds"):
         theory.queue_statistics(plan(config(rounds=1)))

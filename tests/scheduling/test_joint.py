@@ -321,5 +321,13 @@ def test_prices_of_another_problem_find_the_cheapest_matching(seed, tied):
 def test_too_few_clients_have_no_matching_of_all_channels():
     cost = np.full((6, 3), np.inf)
     cost[:2] = 1.0
-    assert matching.priced(cost, None) is None
-    assert matching.priced(cost, np.zeros(3)) is None
+    for few in (cost, cost[:2]):
+        assert matching.priced(few, None) is None
+        assert matching.priced(few, np.zeros(3)) is None
+
+
+def test_without_any_reward_weights_decide():
+    problem = random_problem(0, clients=6, channels=2, price=0.0)
+    problem = problem._replace(reward=np.zeros(6), weight=problem.weight * 1e10)
+    found = joint.solve_joint(problem)
+    assert set(found.client) == set(np.argsort(problem.weight)[:2])
