@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize
 
-from dpsparfl_jax.scheduling.edges import Edges, energy_limited, last_deadline
+from dpsparfl_jax.scheduling.edges import LN2, Edges, energy_limited, last_deadline
 from dpsparfl_jax.scheduling.problem import RoundProblem
 
 Array = NDArray[np.float64]
+_NEWTON_STEPS, _NEWTON_ROUNDING = 60, 1e-15
 
 
 class Chosen(NamedTuple):
@@ -109,11 +110,41 @@ def _stationary(problem: RoundProblem, chosen: Chosen) -> float:
             high, step = high + step, 2 * step
     if slope(problem, chosen, low, right=True) >= 0:
         return float(low)
+    if not chosen.curvature.any():
+        return _smooth_zero(problem, chosen, float(low), high)
     return float(
         optimize.brentq(
             lambda d: slope(problem, chosen, d, right=True), low, high, xtol=1e-12
         )
     )
+
+
+def _smooth_zero(
+    problem: RoundProblem, chosen: Chosen, low: float, high: float
+) -> float:
+    """Where the slope is zero between two kinks, from the left of it.
+
+    What another second is worth falls convexly there, so Newton's steps from the left
+    never go too far, but for rounding.
+    """
+    growing = chosen.last_s > low
+    curved = growing & (chosen.knee_s <= low)
+    worth = chosen.reward / problem.bits_per_rate
+    steady = np.sum((worth * chosen.full_rate)[growing & ~curved])
+    price = problem.delay_price - steady
+    worth = worth[curved] * problem.bandwidth_hz / LN2
+    energy = (chosen.snr_per_w * chosen.energy_j)[curved]  # snr times airtime
+    base, deadline = chosen.base_s[curved], low
+    for _ in range(_NEWTON_STEPS):
+        time = deadline - base
+        snr = energy / time
+        share = snr / (1 + snr)
+        excess = worth @ (np.log1p(snr) - share) - price
+        step = excess / (worth @ (share * share / time))
+        if not step > _NEWTON_ROUNDING * deadline:
+            break
+        deadline += step
+    return float(min(deadline, high))
 
 
 def value_at(problem: RoundProblem, chosen: Chosen, deadline: float) -> float:

@@ -8,6 +8,7 @@ example at a time (no batch statistics). To add one:
         return Mine(num_classes)
 """
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -40,8 +41,16 @@ def init_params(
 
 def measure(name: str, num_classes: int, image_shape: tuple[int, ...]) -> ModelSize:
     """Size of a registered model for images of this shape; makes no parameters."""
-    images = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
     model = make_model(name, num_classes)
+    try:
+        return _measure(model, tuple(image_shape))
+    except TypeError:  # settings of the model that have no hash
+        return _measure.__wrapped__(model, tuple(image_shape))
+
+
+@functools.lru_cache(maxsize=32)  # a grid has thousands of runs and few models
+def _measure(model: nn.Module, image_shape: tuple[int, ...]) -> ModelSize:
+    images = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
     shapes = jax.eval_shape(model.init, jax.random.key(0), images)["params"]
     count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
     return ModelSize(count, masks.count_units(shapes))
