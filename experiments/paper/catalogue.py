@@ -159,18 +159,18 @@ FIGURES: dict[str, Figure] = {
         (
             Panel("robust_error", "late", "no margin", _ERROR, "late uploads"),
             Panel("robust_error", "wasted", "no margin", _ERROR, _WASTED),
-            Panel("robust_error", "mean_delay", "no margin", _ERROR, _MEAN_DELAY),
+            Panel("robust_error", "round_delay", "no margin", _ERROR, _MEAN_DELAY),
             Panel("robust_error", "last_accuracy", "no margin", _ERROR, _ACCURACY),
             Panel("robust_margin", "wasted", "error 1 dB", _MARGIN, _WASTED, ":m"),
             Panel(
-                "robust_margin", "mean_delay", "error 1 dB", _MARGIN, _MEAN_DELAY, ":m"
+                "robust_margin", "round_delay", "error 1 dB", _MARGIN, _MEAN_DELAY, ":m"
             ),
             Panel(
                 *("robust_margin", "last_accuracy", "error 1 dB", _MARGIN, _ACCURACY),
                 ":m",
             ),
             Panel(
-                *("robust_late", "mean_delay", "DP-SparFL, error 1 dB", _MARGIN),
+                *("robust_late", "round_delay", "DP-SparFL, error 1 dB", _MARGIN),
                 *(_MEAN_DELAY, ":late"),
             ),
             Panel(

@@ -66,6 +66,7 @@ DRAWS: dict[str, Draw] = {
     "energy_broken": lambda tables: _rows(tables.runs, "value", "energy_broken"),
     "kept": lambda tables: _rows(tables.runs, "value", "keep_rate"),
     "mean_delay": lambda tables: _rows(tables.runs, "value", "mean_delay_s"),
+    "round_delay": lambda tables: _rows(tables.runs, "value", "mean_delay_s"),
     "participation": lambda tables: _rows(tables.clients, "rate", "share"),
     "afforded": lambda tables: _rows(tables.clients, "epsilon", "afforded"),
 }

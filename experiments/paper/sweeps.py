@@ -246,6 +246,7 @@ SWEEPS: dict[str, Sweep] = {
         ),
         {"wireless.gain_error_db": "1"},
         trained=False,
+        quick_only=True,
     ),
     # Trained apart, where gradients are measured on the way.
     "bound": Sweep(
