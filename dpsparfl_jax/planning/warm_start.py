@@ -81,7 +81,7 @@ def _mean_delay(planner: Pilot, observed: list[Observation], price: float) -> fl
     for observation in observed:
         weight = queues.selection_weights(schedule, now)[observation.client]
         problem = observation.problem._replace(weight=weight, delay_price=price)
-        allocation = solve_descent(problem)
+        allocation = solve_descent(problem, start_s=schedule.delay_target_s)
         delays.append(float(np.max(allocation.delay_s, initial=0.0)))
         selected = np.zeros(len(now.fairness), bool)
         selected[observation.client[allocation.client]] = True

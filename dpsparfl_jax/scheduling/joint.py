@@ -319,16 +319,20 @@ class Search:
 
 
 @SOLVERS.register("descent")
-def solve_descent(problem: RoundProblem) -> Allocation:
+def solve_descent(problem: RoundProblem, start_s: float | None = None) -> Allocation:
     """Matching at a deadline, best deadline of the matching, until nothing changes.
 
-    Never worse than where it starts: from the earliest deadline and from the latest.
+    Never worse than where it starts: from the earliest deadline and from the latest, or
+    from `start_s` alone.
     """
     search = Search(problem)
     if not search.size:
         return empty_allocation()
-    nodes = _descend(search, search.low)
-    nodes += _descend(search, search.latest())
+    if start_s is not None:
+        nodes = _descend(search, min(max(start_s, search.low), problem.latest_s))
+    else:
+        nodes = _descend(search, search.low)
+        nodes += _descend(search, search.latest())
     return search.result(-np.inf, nodes)
 
 

@@ -150,7 +150,7 @@ def test_nobody_overspends_whatever_happens(count):
         }
         settings = config(
             seed=world,
-            rounds=int(random.integers(2, 8)),
+            rounds=int(random.integers(2, 6)),
             wireless=radio,
             policy=str(random.choice(POLICIES)),
             on_late=str(random.choice(KINDS)),
