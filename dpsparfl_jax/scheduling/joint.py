@@ -193,9 +193,11 @@ class Search:
                 kept = allowed[g, 0, rows, columns]
                 rows, columns = rows[kept], columns[kept]
                 if len(rows) == self.size:
-                    below = float(cost[g, e, rows, columns].sum())
-                    self.offer(matching.Matching(part.rows[rows], columns, below))
-                    least = min(least, below + self.problem.delay_price * end)
+                    cheapest = float(cost[g, e, rows, columns].sum())
+                    value = cheapest + self.problem.delay_price * end
+                    if value < self.best.value - self.gap:  # else of no use here
+                        self.offer(matching.Matching(part.rows[rows], columns, value))
+                    least = min(least, value)
             least = max(least, self.least_cost + self.problem.delay_price * a)
             results.append((least, part))
         return results
