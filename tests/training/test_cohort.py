@@ -57,7 +57,6 @@ def baseline(world):
     ("execution", "devices"),
     [
         ("vmap", 1),
-        pytest.param("chunked", 1, marks=pytest.mark.slow),
         ("map", 8),
         pytest.param("vmap", 8, marks=pytest.mark.slow),
         pytest.param("chunked", 3, marks=pytest.mark.slow),

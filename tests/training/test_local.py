@@ -131,9 +131,14 @@ def test_diagnostics_equal_the_equations():
 
 @jax.numpy_dtype_promotion("standard")  # optax's Adam mixes int and float itself
 @pytest.mark.parametrize(
-    "optimizer", ["sgd", pytest.param("momentum", marks=pytest.mark.slow), "adam"]
+    ("model", "optimizer"),
+    [
+        ("logistic", "sgd"),
+        ("logistic", "adam"),
+        pytest.param("logistic", "momentum", marks=pytest.mark.slow),
+        pytest.param("small_cnn", "sgd", marks=pytest.mark.slow),
+    ],
 )
-@pytest.mark.parametrize("model", MODELS)
 def test_without_clip_noise_and_mask_it_is_fedavgs_local_training(model, optimizer):
     """Against a plain loop over an unmodified Flax model and native convolutions."""
     world, client, steps = worlds.make_world(model), 3, 3
