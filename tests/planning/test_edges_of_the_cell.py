@@ -49,7 +49,7 @@ def test_a_loose_target_has_no_price_and_everything_is_kept():
     "changes",
     [{}, {"delay_target_s": 90.0}, {"energy_budget_j": 1.2}, {"tradeoff": 10.0}],
 )
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_first_rounds_already_meet_the_target(changes, seed):
     """The queue starts where it stays: early rounds take as long as late ones."""
     made = plan(config(seed=seed, rounds=60, epsilon_hi=20.0, **changes))
@@ -150,6 +150,7 @@ def test_clients_may_differ_in_everything(tmp_path):
     check_schedule(plan(settings), settings, SIZES, PARAMETERS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_idle_channels_in_a_large_cell(seed):
     """Intervals in which nobody is useful are left alone."""

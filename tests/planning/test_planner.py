@@ -318,7 +318,10 @@ def test_the_best_keep_rate():
     assert best_rate(silent, 0.2) == np.inf
 
 
-@pytest.mark.parametrize("fairness", ["signed", "paper", "c7"])
+@pytest.mark.parametrize(
+    "fairness",
+    ["signed", *(pytest.param(n, marks=pytest.mark.slow) for n in ("paper", "c7"))],
+)
 @pytest.mark.parametrize("policy", ["dp_sparfl", "random"])
 def test_theorem_3_bounds_the_queues(policy, fairness):
     settings = config(rounds=80, policy=policy, fairness=fairness, epsilon_hi=20.0)

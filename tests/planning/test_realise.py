@@ -13,6 +13,10 @@ from tests.reference.feasible import check_schedule
 
 KINDS = ("wait", "drop", "retry")
 POLICIES = ("dp_sparfl", "delay_min", "round_robin", "random")
+MOSTLY_SLOW = [
+    POLICIES[0],
+    *(pytest.param(policy, marks=pytest.mark.slow) for policy in POLICIES[1:]),
+]
 
 
 def upload(on_late, **changes):
@@ -73,7 +77,7 @@ def test_who_has_time_to_spare_may_be_slow():
     assert done.arrived.all()
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", MOSTLY_SLOW)
 @pytest.mark.parametrize("on_late", KINDS)
 def test_realised_rounds_follow_from_the_true_channel(policy, on_late):
     radio = {"gain_error_db": 3.0, "outage": 0.05, "downlink_fading": True}
@@ -87,7 +91,7 @@ def test_realised_rounds_follow_from_the_true_channel(policy, on_late):
     assert np.all(made.arrived <= made.sends)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", MOSTLY_SLOW)
 def test_what_to_do_when_late_does_not_matter_if_nobody_is(policy):
     first, *others = [
         plan(config(rounds=12, policy=policy, on_late=kind)) for kind in KINDS

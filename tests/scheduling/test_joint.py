@@ -64,7 +64,14 @@ def floored(problem, size):
 
 
 @pytest.mark.parametrize(
-    "kind", ["free", "tied", "limited", "idle", "idle_and_limited", "idle_and_free"]
+    "kind",
+    [
+        *("free", "idle_and_limited"),
+        *(
+            pytest.param(kind, marks=pytest.mark.slow)
+            for kind in ("tied", "limited", "idle", "idle_and_free")
+        ),
+    ],
 )
 @pytest.mark.parametrize(
     "block", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 5))]
