@@ -48,7 +48,7 @@ def outlined(settings):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("accountant", ["pld"])
+@pytest.mark.parametrize("accountant", ["rdp", "pld"])
 def test_all_policies_on_all_partitions(accountant):
     runs = [
         toy.settings(

@@ -12,13 +12,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsparfl_jax.scheduling import matching
 from dpsparfl_jax.scheduling.problem import RoundProblem
 from dpsparfl_jax.units import shannon_rate
 
 Array = NDArray[np.float64]
 LN2 = np.log(2.0)
 _SQRT2 = np.sqrt(2.0)
-_FEW = 3000  # edges
 _BARRY = (0.3361, -0.0042, -0.0201)  # of the approximation of Lambert's W
 
 
@@ -40,7 +40,9 @@ def make_edges(problem: RoundProblem) -> Edges:
     low = problem.bits_fixed + problem.bits_per_rate * problem.keep_min
     base, last = problem.base_delay_s[:, None], None
     first = base + _fastest(problem, low, energy, problem.snr_per_w, full)[1]
-    if full.size <= _FEW:  # all at once is quicker than some of them, again and again
+    if (
+        full.size < matching.SMALL
+    ):  # all at once is quicker than some of them, again and again
         high = problem.bits_fixed + problem.bits_per_rate * problem.keep_max[:, None]
         last = base + _fastest(problem, high, energy, problem.snr_per_w, full)[1]
     return Edges(

@@ -376,18 +376,19 @@ def solve_joint(problem: RoundProblem, tolerance: float = 1e-6) -> Allocation:
     search = Search(problem)
     if not search.size:
         return empty_allocation()
+    everybody = np.arange(problem.num_clients)
+    part = _Part(everybody, search.problem, search.edges)
+    large = search.is_large(part)
     _descend(search, search.low)
-    if search.edges.last_s is not None:
+    if not large:  # else bounding finds what the second descent would, for less
         _descend(search, search.latest())
     gap = tolerance * float(np.max(problem.reward)) * search.size
     gap = search.gap = max(gap, _ROUNDING * abs(search.best.value), 1e-300)
     low, high = search.low, search.latest()
-    everybody = np.arange(problem.num_clients)
-    part = _Part(everybody, search.problem, search.edges)
     # Not bounded yet; the number decides between equal bounds.
     heap = [(-np.inf, 0, low, high, part)]
     nodes, settled = 1, np.inf
-    times = 1 if search.is_large(part) or problem.may_idle else _CUTS_AT_ONCE
+    times = 1 if large or problem.may_idle else _CUTS_AT_ONCE
     while heap and nodes < _MOST_NODES:
         bound, _, a, b, part = heapq.heappop(heap)
         if bound >= search.best.value - gap:
