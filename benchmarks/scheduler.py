@@ -7,8 +7,9 @@ Rounds of the paper's cell with random queues; one process, solvers in turn. The
 measured against `joint`; both in units of lambda. Start it with OMP_NUM_THREADS=1.
 
 With `--old`, an earlier commit solves the same rounds by `joint` in turn, and both plan
-whole runs: 50 rounds of 1000 clients and 100 channels, and every fourth schedule
-behind the figures, first seed (epsilon curves are kept from the first turn).
+whole runs: 50 rounds of 1000 clients and 100 channels, and every sixth schedule
+behind the figures, as `experiments.figures` has them made: by all cores, if the commit
+can do that (epsilon curves are kept from the first turn).
 """
 
 import dataclasses
@@ -48,20 +49,27 @@ _SHARED = (  # fields of a round problem that earlier versions have too
 ROWS = ((20, 5, 100), (200, 50, 15), (1000, 100, 7))
 COMPARED = (*ROWS, (3000, 300, 3))
 
+_EVERY = 6  # of the schedules of the figures, one is planned
+
 # It answers every line with seconds and a value. Only names of both commits are used.
-_WORKER = """
+_WORKER = (
+    f"EVERY = {_EVERY}"
+    + """
 import sys, time
 answers, sys.stdout = sys.stdout, sys.stderr
-import dataclasses, pickle
+import dataclasses, pathlib, pickle, tempfile
 import numpy as np
 from dpsparfl_jax.planning import planner
 from dpsparfl_jax.privacy.ledger import non_private_ledger
-from dpsparfl_jax.runner.run import Run
 from dpsparfl_jax.scheduling.joint import solve_joint
 from dpsparfl_jax.scheduling.problem import RoundProblem
 from dpsparfl_jax.types import ModelSize
 from experiments import presets
-from experiments.paper import sweeps
+from experiments.paper import run_tables, sweeps
+try:
+    from experiments.paper import plans  # by several processes
+except ImportError:
+    plans = None
 
 def solve(path):
     with open(path, "rb") as file:
@@ -81,12 +89,15 @@ def figures():
     chosen = []
     for name in sweeps.SWEEPS:
         if not name.startswith("robust"):  # the earlier commit does not have them
-            runs = sweeps.runs_of(name, "full", {})
-            first = min(run.seed for run in runs)
-            chosen += [run for run in runs if run.seed == first]
-    for run in chosen[::4]:
-        Run("one", run.planned).outlined().planned()
-    return len(chosen[::4])
+            chosen += [run.planned for run in sweeps.runs_of(name, "full", {})]
+    chosen = chosen[::EVERY]
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        if plans is not None:
+            plans.plan_all(chosen, folder)
+        for settings in chosen:
+            (plans or run_tables).plan_once(settings, folder)
+    return len(chosen)
 
 work = {"large": large, "figures": figures}
 print("ready", file=answers, flush=True)
@@ -96,6 +107,7 @@ for line in sys.stdin:
     value = work[what]() if what in work else solve(what)
     print(time.perf_counter() - start, value, file=answers, flush=True)
 """
+)
 
 
 def rounds(num_clients: int, num_channels: int, count: int) -> list[RoundProblem]:

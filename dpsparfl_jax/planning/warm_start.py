@@ -16,7 +16,7 @@ import numpy as np
 from dpsparfl_jax.config import RunConfig
 from dpsparfl_jax.scheduling import queues
 from dpsparfl_jax.scheduling.base import Observation
-from dpsparfl_jax.scheduling.joint import solve_descent
+from dpsparfl_jax.scheduling.joint import Reach, reach_of, solve_descent
 from dpsparfl_jax.units import shannon_rate
 
 _UPLOADS = 60  # of all pilot rounds together, at least
@@ -53,9 +53,11 @@ def equilibrium_price(planner: Pilot) -> float:
     if not any(observation.client.size for observation in observed):
         return 0.0
 
+    reach = [reach_of(observation.problem) for observation in observed]
+
     @functools.cache
     def mean_delay(price: float) -> float:
-        return _mean_delay(planner, observed, price)
+        return _mean_delay(planner, observed, reach, price)
 
     target, guess = schedule.delay_target_s, _guess(observed)
     if mean_delay(guess) <= target and mean_delay(0.0) <= target:
@@ -74,14 +76,16 @@ def _guess(observed: list[Observation]) -> float:
     return float(np.mean(worth))
 
 
-def _mean_delay(planner: Pilot, observed: list[Observation], price: float) -> float:
+def _mean_delay(
+    planner: Pilot, observed: list[Observation], reach: list[Reach], price: float
+) -> float:
     """Mean delay of the pilot rounds at a fixed price; fairness moves as in a run."""
     schedule = planner.settings.schedule
     now, delays = planner.queues._replace(delay=0.0), []
-    for observation in observed:
+    for observation, known in zip(observed, reach, strict=True):
         weight = queues.selection_weights(schedule, now)[observation.client]
         problem = observation.problem._replace(weight=weight, delay_price=price)
-        allocation = solve_descent(problem, start_s=schedule.delay_target_s)
+        allocation = solve_descent(problem, schedule.delay_target_s, known)
         delays.append(float(np.max(allocation.delay_s, initial=0.0)))
         selected = np.zeros(len(now.fairness), bool)
         selected[observation.client[allocation.client]] = True

@@ -21,12 +21,13 @@ def start_devices(wanted: int = 0) -> None:
     if jax.config.values["jax_num_cpu_devices"] > 0:
         return
     try:
-        jax.config.update("jax_num_cpu_devices", max(wanted, _usable_cores()))
+        jax.config.update("jax_num_cpu_devices", max(wanted, available_cores()))
     except RuntimeError:  # JAX is in use already
         return
 
 
-def _usable_cores() -> int:
+def available_cores() -> int:
+    """How many cores this process may use."""
     if hasattr(os, "sched_getaffinity"):  # not on every system
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

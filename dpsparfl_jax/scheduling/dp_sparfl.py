@@ -8,7 +8,7 @@ from dpsparfl_jax.config import ScheduleConfig
 from dpsparfl_jax.registry import SOLVERS
 from dpsparfl_jax.scheduling.base import Observation, register_policy
 from dpsparfl_jax.scheduling.baselines import Stateless
-from dpsparfl_jax.scheduling.problem import Allocation, RoundProblem
+from dpsparfl_jax.scheduling.problem import Allocation, RoundProblem, take_clients
 
 Solver = Callable[[RoundProblem], Allocation]
 _LINEARISATIONS = 2
@@ -49,14 +49,12 @@ class DpSparflPolicy(Stateless):
         self, observation: Observation, chosen: Allocation
     ) -> Allocation:
         """The allocation of the same clients, solved again with their own weights."""
-        rows, sizes = chosen.client, observation.size[chosen.client]
-        problem = observation.problem
-        reward = np.zeros(len(observation.client))
-        reward[rows] = self._tradeoff * sizes / np.sum(sizes)
-        only = np.zeros(len(observation.client))
-        only[rows] = problem.energy_j[rows]  # others have no energy to send
-        same = problem._replace(reward=reward, energy_j=only)
-        return self._solve(same)
+        rows = chosen.client
+        sizes = observation.size[rows]
+        only = take_clients(observation.problem, rows)
+        reward = self._tradeoff * sizes / np.sum(sizes)
+        found = self._solve(only._replace(reward=reward))
+        return found._replace(client=rows[found.client])
 
     def _linearised(self, observation: Observation, best: Allocation) -> RoundProblem:
         """d/dx of sum D_i s_i / sum D_i at the best set: lambda D_i (s_i - rho) / D."""

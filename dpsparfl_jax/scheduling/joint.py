@@ -20,11 +20,11 @@ from dpsparfl_jax.scheduling import deadline as deadline_lib
 from dpsparfl_jax.scheduling import edges as edges_lib
 from dpsparfl_jax.scheduling import matching
 from dpsparfl_jax.scheduling.problem import (
-    PER_CLIENT,
     Allocation,
     RoundProblem,
     check_problem,
     empty_allocation,
+    take_clients,
 )
 
 Array = NDArray[np.float64]
@@ -37,6 +37,26 @@ _ROUNDING = 1e-13  # relative, of a value
 _MOST_NODES = 10_000
 _CUTS_AT_ONCE = 3  # of an interval, where calls take longer than what they do
 _NEAR = 0.2  # of an interval, from the best deadline: where it is cut
+
+
+class Reach(NamedTuple):
+    """Who can send at all and when: the same for all weights, rewards and prices."""
+
+    edges: edges_lib.Edges
+    possible: NDArray[np.bool_]  # [U, N] edges that can send the least payload
+    size: int  # of the largest matching
+    fewest: int  # clients that must send
+    low: float  # earliest deadline by which so many can
+
+
+def reach_of(problem: RoundProblem) -> Reach:
+    """The reach of a round."""
+    edges = edges_lib.make_edges(problem)
+    possible = np.isfinite(edges.first_s)
+    size = matching.largest_size(possible) if problem.num_clients else 0
+    fewest = min(size, 1) if problem.may_idle else size
+    low = matching.bottleneck(edges.first_s, fewest) if size else np.inf
+    return Reach(edges, possible, size, fewest, low)
 
 
 class _Incumbent(NamedTuple):
@@ -66,13 +86,10 @@ def _restrict(part: _Part, useful: NDArray[np.bool_]) -> _Part:
     if np.sum(useful) > 0.8 * len(useful):
         return part
     chosen = np.flatnonzero(useful)
-    problem, edges = part.problem, part.edges
     return _Part(
         part.rows[chosen],
-        problem._replace(
-            **{name: getattr(problem, name)[chosen] for name in PER_CLIENT}
-        ),
-        edges_lib.take(edges, chosen),
+        take_clients(part.problem, chosen),
+        edges_lib.take(part.edges, chosen),
     )
 
 
@@ -87,13 +104,13 @@ def _cost_of(problem: RoundProblem, keep: Array) -> Array:
 class Search:
     """What solvers of one round share: edges, range of deadlines, the best yet."""
 
-    def __init__(self, problem: RoundProblem) -> None:
-        """Prepares the edges and finds how many clients can send at all."""
+    def __init__(self, problem: RoundProblem, reach: Reach | None = None) -> None:
+        """Starts without an allocation; `reach` is `reach_of(problem)` if known."""
         check_problem(problem)
         self.given = problem
-        self.edges = edges_lib.make_edges(problem)
-        self.possible = np.isfinite(self.edges.first_s)
-        self.size = matching.largest_size(self.possible) if problem.num_clients else 0
+        self.edges, self.possible, self.size, self.fewest, self.low = reach or reach_of(
+            problem
+        )
         worth = float(np.max(problem.reward, initial=0.0)) * self.size
         largest = float(np.max(np.abs(problem.weight), initial=1.0))
         floor = max(_LEAST_PRICE * worth, _TINY_PRICE * largest)
@@ -113,8 +130,6 @@ class Search:
             if problem.may_idle:  # but one client there is
                 least[1:] = np.minimum(least[1:], 0.0)
             self.least_cost = float(np.sum(least[: self.size]))
-            self.fewest = 1 if problem.may_idle else self.size
-            self.low = matching.bottleneck(self.edges.first_s, self.fewest)
 
     def match_at(self, deadline: float) -> matching.Matching:
         """The best matching if all must be done by `deadline`."""
@@ -321,13 +336,17 @@ class Search:
 
 
 @SOLVERS.register("descent")
-def solve_descent(problem: RoundProblem, start_s: float | None = None) -> Allocation:
+def solve_descent(
+    problem: RoundProblem,
+    start_s: float | None = None,
+    reach: Reach | None = None,
+) -> Allocation:
     """Matching at a deadline, best deadline of the matching, until nothing changes.
 
     Never worse than where it starts: from the earliest deadline and from the latest, or
-    from `start_s` alone.
+    from `start_s` alone. `reach` is `reach_of(problem)`, where it is known already.
     """
-    search = Search(problem)
+    search = Search(problem, reach)
     if not search.size:
         return empty_allocation()
     if start_s is not None:

@@ -78,6 +78,13 @@ PER_CLIENT = (  # the fields with a row a client
 )
 
 
+def take_clients(problem: RoundProblem, rows: NDArray[np.intp]) -> RoundProblem:
+    """The same round with some of its clients only."""
+    return problem._replace(
+        **{name: getattr(problem, name)[rows] for name in PER_CLIENT}
+    )
+
+
 class Allocation(NamedTuple):
     """A decision: K clients on K channels. All arrays are [K], in order of channels.
 

@@ -17,6 +17,7 @@ from dpsparfl_jax.storage import write_whole
 
 from .. import launch
 from . import bound, figure_curves, run_tables, sweeps
+from . import plans as plans_lib
 from .catalogue import FIGURES, Figure
 from .sweeps import SweepRun
 
@@ -41,6 +42,7 @@ def make_tables(
     if code > 128:  # stopped: tables are made when all is there, or by --draw_only
         return code
     plans = folder / "runs" / "plans"
+    plans_lib.plan_all((one.planned for each in runs.values() for one in each), plans)
     built = {
         name: run_tables.build(of_sweep, folder / "runs" / name, plans)
         for name, of_sweep in runs.items()
@@ -86,7 +88,7 @@ def _bounds(
             )
             folder.mkdir(parents=True, exist_ok=True)
             content = [one._asdict() for one in measured]
-            kept = {"settings": run_tables.digest(run.planned), "measured": content}
+            kept = {"settings": plans_lib.digest(run.planned), "measured": content}
             write_whole(path, json.dumps(kept, indent=1) + "\n")
         if path.is_file():
             measured = _measured(path, run)
@@ -99,7 +101,7 @@ def _bounds(
 def _measured(path: pathlib.Path, run: SweepRun) -> list[bound.Measured]:
     try:
         content = json.loads(path.read_text())
-        if content["settings"] == run_tables.digest(run.planned):
+        if content["settings"] == plans_lib.digest(run.planned):
             return [bound.Measured(**one) for one in content["measured"]]
     except (OSError, ValueError, KeyError, TypeError):
         pass

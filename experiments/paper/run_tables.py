@@ -4,7 +4,6 @@ Delays, queues and participation come from schedules, accuracies from what was r
 while training. Everything that is drawn or tested is computed from these tables.
 """
 
-import hashlib
 import pathlib
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -13,16 +12,15 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-import dpsparfl_jax as fl
-from dpsparfl_jax import config_values, records
+from dpsparfl_jax import records
 from dpsparfl_jax.config import RunConfig
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.planning import schedule as schedule_lib
 from dpsparfl_jax.planning import theory
 from dpsparfl_jax.planning.schedule import Schedule
 from dpsparfl_jax.runner.folder_sink import refuse_other_run
-from dpsparfl_jax.runner.run import Run
 
+from . import plans as plans_lib
 from .sweeps import SweepRun
 
 _RUN = [
@@ -53,7 +51,7 @@ def build(
     run_rows: list[dict[str, Any]] = []
     rounds, evaluations, clients = [], [], []
     for run in tqdm(list(runs), desc="schedules", disable=None, leave=False):
-        schedule = plan_once(run.planned, plans)
+        schedule = plans_lib.plan_once(run.planned, plans)
         label = {"series": run.series.label, "value": run.series.value}
         label |= {"seed": run.seed, "once": run.series.once, "run": len(run_rows)}
         recorded = _recorded(run, folder)
@@ -84,26 +82,6 @@ def build(
         evaluation_rows.reset_index(drop=True),
         pd.concat(clients, ignore_index=True),
     )
-
-
-def digest(settings: RunConfig) -> str:
-    """Of everything that moves a result, and of our version."""
-    text = f"{fl.__version__} {config_values.digest(settings)}"
-    return hashlib.sha256(text.encode()).hexdigest()[:24]
-
-
-def plan_once(settings: RunConfig, plans: pathlib.Path) -> Schedule:
-    """The schedule of a run, from `plans` if it was made before."""
-    path = plans / f"{digest(settings)}.npz"
-    if path.is_file():
-        try:
-            return schedule_lib.load(path)
-        except InputError:
-            path.unlink()  # cut off while it was written: planned anew
-    schedule = Run("planned", settings).outlined().planned().schedule
-    plans.mkdir(parents=True, exist_ok=True)
-    schedule_lib.save(schedule, path)
-    return schedule
 
 
 def _recorded(run: SweepRun, folder: pathlib.Path) -> records.RecordedRun | None:

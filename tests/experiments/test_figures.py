@@ -19,6 +19,7 @@ from experiments.paper import (
     figure_curves,
     figure_pictures,
     figure_runs,
+    plans,
     run_tables,
     sweeps,
 )
@@ -144,7 +145,7 @@ def test_fairness_is_looked_at_before_clients_retire(drawn):
         for run in sweeps.runs_of("noniid", "few", {})
         if run.name == "policy=random,seed=2"
     ]
-    schedule = run_tables.plan_once(run.planned, drawn / "runs/plans")
+    schedule = plans.plan_once(run.planned, drawn / "runs/plans")
     half = schedule.affordable.sum() // 2 // 2  # of two channels
     counts = [int(np.sum(schedule.client[:half] == i)) for i in range(6)]
     gap = max(rate - n / half for rate, n in zip(schedule.rate, counts, strict=True))
@@ -189,17 +190,33 @@ def test_common_delay_ends_where_the_shortest_run_ends(drawn):
         assert (own["common_delay_s"] <= own["delay_s"] * (1 + 1e-5)).all()
 
 
+def test_processes_make_the_same_schedules(tmp_path):
+    wanted = [toy.settings(seed=seed) for seed in (0, 1, 1)]
+    plans.plan_all(wanted, tmp_path / "several", processes=2)
+    assert len(list((tmp_path / "several").iterdir())) == 2
+    for settings in wanted:
+        alone = plans.plan_once(settings, tmp_path / "one")
+        together = plans.plan_once(settings, tmp_path / "several")
+        for name, mine in vars(alone).items():
+            np.testing.assert_array_equal(mine, getattr(together, name), name)
+
+
+def test_few_schedules_start_no_process(tmp_path):
+    plans.plan_all([toy.settings()], tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_schedule_is_planned_once_and_a_damaged_one_again(drawn, tmp_path):
     settings = toy.settings()
-    first = run_tables.plan_once(settings, tmp_path)
+    first = plans.plan_once(settings, tmp_path)
     (file,) = tmp_path.iterdir()
     made = file.stat().st_mtime_ns
-    assert run_tables.plan_once(settings, tmp_path).num_rounds == first.num_rounds
+    assert plans.plan_once(settings, tmp_path).num_rounds == first.num_rounds
     assert file.stat().st_mtime_ns == made
     file.write_bytes(file.read_bytes()[:100])
-    again = run_tables.plan_once(settings, tmp_path)
+    again = plans.plan_once(settings, tmp_path)
     np.testing.assert_array_equal(again.client, first.client)
-    run_tables.plan_once(toy.settings(seed=3), tmp_path)
+    plans.plan_once(toy.settings(seed=3), tmp_path)
     assert len(list(tmp_path.iterdir())) == 2
 
 
