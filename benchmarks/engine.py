@@ -146,7 +146,7 @@ def engine(setting: Setting, steps: int) -> timing.Contender:
     )
     batched = jax.tree.map(lambda leaf: leaf[None], setting.params)
     state = cohort.replicate(server.make_server().init(batched), mesh)
-    constants = RunConstants(keys.root_key_words(0), np.ones(1, np.float32))
+    constants = RunConstants(keys.root_key_words(0), server.plain_rates(1))
     data, tables, constants, rows = cohort.replicate(
         (setting.data, setting.tables, constants, rows), mesh
     )

@@ -85,7 +85,7 @@ def make_round(net: nn.Module, shape: tuple[int, ...], size: Size) -> Round:
     step: Any = cohort.make_cohort_step(spec, mesh=mesh)
     params = jax.tree.map(lambda leaf: np.stack([leaf] * size.runs), first)
     roots = keys.root_key_words(np.arange(size.runs))
-    constants = RunConstants(roots, np.ones(size.runs, np.float32))
+    constants = RunConstants(roots, server.plain_rates(size.runs))
     images = random_images(shape, total)
     state, images, packed, constants, rows = cohort.replicate(
         (

@@ -31,6 +31,7 @@ class RunResult(NamedTuple):
     rounds: pd.DataFrame  # one row a round
     clients: pd.DataFrame  # one row a client
     params: Params  # the server's last model
+    average: Params  # of its models, if `server.averaging` asks for it; else the last
     summary: Row
     warnings: tuple[str, ...]  # what a user must not overlook
     folder: pathlib.Path | None  # where it is recorded
@@ -219,6 +220,7 @@ def _from_memory(sink: MemorySink) -> RunResult:
         pd.DataFrame(sink.rounds),
         pd.DataFrame(sink.clients),
         sink.state.params,
+        sink.state.average,
         rows.summarise(sink.rounds, sink.clients),
         (*sink.run.plan.warnings, *sink.clip.warnings),
         None,
@@ -233,6 +235,7 @@ def _from_folder(folder: pathlib.Path) -> RunResult:
         recorded.rounds,
         recorded.clients,
         checkpoint.load_params(folder),
+        checkpoint.load_params(folder, averaged=True),
         rows.summarise(
             recorded.rounds.to_dict("records"), recorded.clients.to_dict("records")
         ),

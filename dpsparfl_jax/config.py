@@ -38,6 +38,9 @@ __all__ = [
 ]
 
 
+SCHEDULES = ("constant", "cosine", "linear")  # of learning rates over rounds
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataConfig(Section):
     """Where images come from, and how clients share them."""
@@ -120,7 +123,16 @@ class TrainingConfig(Section):
     )
     batch_size: float = opt(8.0, "expected Poisson batch size b", above=0)
     learning_rate: float = opt(0.002, "client learning rate", above=0, paper="Setup")
+    rate_schedule: str = opt(
+        "constant",
+        "how the client learning rate falls over the planned rounds",
+        choices=SCHEDULES,
+    )
+    rate_end: float = opt(
+        0.1, "cosine, linear: share of the rate in the last round", above=0, high=1
+    )
     optimizer: str = opt("sgd", "client optimizer", named=OPTIMIZERS, static=True)
+    momentum: float = opt(0.9, "momentum of the client optimizer", low=0, below=1)
     clip_norm: float = opt(1.0, "clip norm C of an unmasked gradient", above=0)
     clipping: str = opt(
         "adjusted",
@@ -227,6 +239,46 @@ class ServerConfig(Section):
     learning_rate: float = opt(
         1.0, "server learning rate of all optimizers but plain", above=0
     )
+    rate_schedule: str = opt(
+        "constant",
+        "how the server learning rate falls over the planned rounds",
+        choices=SCHEDULES,
+    )
+    rate_end: float = opt(
+        0.1, "cosine, linear: share of the rate in the last round", above=0, high=1
+    )
+    momentum: float = opt(0.9, "momentum of the server optimizer", low=0, below=1)
+    averaging: str = opt(
+        "none",
+        "average of the server's models, evaluated beside the last one: ema weighs "
+        "recent models more, tail is the mean of the models of the last rounds",
+        choices=("none", "ema", "tail"),
+    )
+    average_decay: float = opt(
+        0.9, "ema: share of the average that a round keeps", low=0, below=1
+    )
+    average_share: float = opt(
+        0.5, "tail: share of the planned rounds, the last ones", above=0, high=1
+    )
+    weights: str = opt(
+        "records",
+        "what an update weighs: its client's records, or the inverse variance of the "
+        "noise on a coordinate that it kept",
+        choices=("records", "inverse_noise"),
+        paper="section II (records)",
+    )
+    divide_by: str = opt(
+        "arrived",
+        "total weight that sums of updates are divided by: of those that arrived, or "
+        "the most that is planned for a round, so that rounds with few clients count "
+        "less",
+        choices=("arrived", "planned"),
+        paper="section II (arrived)",
+    )
+    rescale: bool = opt(
+        False,
+        "divide each update by its keep rate: unbiased, but noisier",
+    )
 
     def __post_init__(self) -> None:
         """Refuses a rate that would be ignored."""
@@ -236,6 +288,11 @@ class ServerConfig(Section):
                 "learning_rate has no effect on plain addition: choose sgd, momentum "
                 "or adam as server.optimizer."
             )
+        if self.optimizer == "plain" and self.rate_schedule != "constant":
+            raise InputError(
+                "rate_schedule has no effect on plain addition: choose sgd, momentum "
+                "or adam as server.optimizer."
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -243,8 +300,27 @@ class LengthConfig(Section):
     """How long a run is."""
 
     rounds: int = opt(0, "rounds at most; 0 goes on until the budgets end", low=0)
+    least_channels: int = opt(
+        0,
+        "the run ends with the last round in which at least so many clients send; 0 "
+        "goes on",
+        low=0,
+    )
+    least_live: float = opt(
+        0.0,
+        "the run ends with the last round before which at least this share of the "
+        "clients is live; 0 goes on",
+        low=0,
+        high=1,
+    )
     eval_every: int = opt(
-        1, "rounds between evaluations on test images; the last round has one", low=1
+        1, "rounds between evaluations; the last round has one", low=1
+    )
+    eval_on: str = opt(
+        "test",
+        "images that models are judged by: test images, or training images that no "
+        "client owns, for choices that test images must not see",
+        choices=("test", "validation"),
     )
 
 
@@ -349,6 +425,11 @@ class RunConfig:
             raise InputError(
                 "noise without clipping protects nothing: set training.clipping to "
                 "adjusted, or privacy.noise to false."
+            )
+        if not self.privacy.noise and self.server.weights == "inverse_noise":
+            raise InputError(
+                "weights by inverse noise need noise: set server.weights to records, "
+                "or privacy.noise to true."
             )
         if not self.privacy.noise and self.privacy.clip_calibration == "private":
             raise InputError(

@@ -55,6 +55,9 @@ class Tasks(NamedTuple):
     learning_rate: Array  # [K] float32
     batch_size: Array  # [K] float32 expected batch b, the divisor of the noisy sum
     inclusion: Array  # [K] uint32 largest random word that includes an example
+    momentum: Array  # [K] float32 of the client's optimizer, if it has one
+    weight: Array  # [K] float32 of the update in the server's mean
+    scale: Array  # [K] float32 by which the update is multiplied: 1, or 1/s
 
 
 class LocalResult(NamedTuple):
@@ -74,13 +77,26 @@ class ServerState(NamedTuple):
 
     params: Params
     optimizer: Any  # state of the server's optimizer (optax)
+    average: Params  # of the models so far; equal to `params` where none is kept
+
+
+class ServerRates(NamedTuple):
+    """What the server goes by in one round of each run: all [R] float32.
+
+    Known for all rounds before the first one, as the plan is.
+    """
+
+    learning_rate: Array
+    momentum: Array  # of the server's optimizer, if it has one
+    averaging: Array  # share of the new model in the average; 1: it is the new model
+    total_weight: Array  # what sums are divided by; 0: by the weights that arrived
 
 
 class RunConstants(NamedTuple):
-    """What differs between runs of a batch and stays the same over rounds."""
+    """What differs between the runs of a batch, apart from their tasks."""
 
     root_key: Array  # [R, 2] uint32 words of the seed
-    server_learning_rate: Array  # [R] float32
+    server: ServerRates  # of the round
 
 
 class Evaluation(NamedTuple):
@@ -99,6 +115,8 @@ class RoundOutput(NamedTuple):
     diagnostics: Any  # training.diagnostics.Diagnostics, columns [N]: a slot a channel
     accuracy: float | None  # None: not evaluated in this round
     loss: float | None
+    accuracy_averaged: float | None  # of the averaged model; None: there is none
+    loss_averaged: float | None
     right: Array | None  # [E] bool, after a run's last round only
     state: ServerState | None  # after rounds of which a snapshot was wanted
     host_s: float | None  # this run's share of the time; None without a clock

@@ -5,12 +5,11 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-import optax
 
 from dpsparfl_jax.data import packing
 from dpsparfl_jax.runner import tasks
-from dpsparfl_jax.training import cohort, keys, local, models
-from dpsparfl_jax.types import ClientTables, ImageSet, RunConstants, ServerState
+from dpsparfl_jax.training import cohort, keys, local, models, server
+from dpsparfl_jax.types import ClientTables, ImageSet, RunConstants
 
 SHAPE = (8, 8, 1)
 
@@ -103,7 +102,6 @@ def run_round(world: World, rows, execution="map", devices=1):
 
 def round_inputs(world: World, rows):
     """All that a cohort step takes; the plain server has no state of its own."""
-    state = ServerState(world.params, optax.EmptyState())
-    rates = np.ones(len(world.roots), np.float32)
-    constants = RunConstants(world.roots, rates)
+    state = server.make_server().init(world.params)
+    constants = RunConstants(world.roots, server.plain_rates(len(world.roots)))
     return state, world.data, world.tables, constants, rows

@@ -28,7 +28,7 @@ class Partition(NamedTuple):
     """Image numbers of each client."""
 
     train: tuple[Indices, ...]
-    test: tuple[Indices, ...]
+    test: tuple[Indices, ...]  # of the training set, if judged by validation images
 
 
 class _Part(enum.IntEnum):
@@ -37,6 +37,7 @@ class _Part(enum.IntEnum):
     WEIGHTS = 0
     TRAIN = 1
     TEST = 2
+    VALIDATION = 3
 
 
 class Dealer(Protocol):
@@ -104,6 +105,32 @@ def client_sizes(settings: DataConfig) -> Indices:
 def deal(settings: DataConfig, sets: LabelledSets, seed: int) -> Partition:
     """Deals the images to the clients as `settings.partition` says."""
     return make_dealer(settings.partition).deal(settings, sets, seed)
+
+
+def deal_unowned(
+    settings: DataConfig, sets: LabelledSets, owned: Sequence[Indices], seed: int
+) -> tuple[Indices, ...]:
+    """Training images that no client owns, to judge models without test images.
+
+    Each client gets as many as it would get test images, with the classes of its own
+    training images, as far as there are enough.
+    """
+    labels = sets.train.labels
+    free = np.ones(len(labels), bool)
+    free[np.concatenate(list(owned))] = False
+    numbers = np.flatnonzero(free)
+    tested = _tested(settings)
+    if tested.sum() > numbers.size:
+        raise InputError(
+            f"validation needs {tested.sum()} training images that no client owns, but "
+            f"there are {numbers.size}: lower data.test_examples or the images of a "
+            "client."
+        )
+    counts = label_counts(labels, owned, sets.num_classes)
+    weights = counts / counts.sum(axis=1, keepdims=True)
+    stream = _stream(seed, _Part.VALIDATION)
+    dealt = _deal_by_class(labels[numbers], weights, tested, stream)
+    return tuple(numbers[part] for part in dealt)
 
 
 @PARTITIONS.register("iid")

@@ -5,14 +5,14 @@ sees a record, a gradient or a loss, so the schedule costs no privacy, and every
 about a run but its accuracy is known from it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsparfl_jax import rng, units
-from dpsparfl_jax.config import RunConfig
+from dpsparfl_jax.config import LengthConfig, RunConfig
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.planning import realise as realise_lib
 from dpsparfl_jax.planning import warm_start
@@ -265,14 +265,37 @@ def stream(planner: Planner) -> Iterator[RoundPlan]:
     planner.reason = "all rounds are done"
 
 
+def wanted_rounds(settings: LengthConfig, rounds: Sequence[RoundPlan]) -> int:
+    """After how many of these rounds a run ends: before too few clients are left.
+
+    Rounds in which fewer clients send count for nothing if better ones follow: a
+    channel may idle at any time. What is planned depends on no record, so neither does
+    the end.
+    """
+    good = [
+        np.sum(one.client != IDLE) >= settings.least_channels
+        and np.mean(one.live) >= settings.least_live
+        for one in rounds
+    ]
+    return max((number for number, one in enumerate(good, 1) if one), default=0)
+
+
 def plan(planner: Planner) -> Schedule:
     """The whole schedule of a run; empty if nobody is live."""
     first = planner.ledger
     rounds = list(stream(planner))
+    last_delay_queue = planner.queues.delay
+    kept = wanted_rounds(planner.settings.length, rounds)
+    if kept < len(rounds):
+        last_delay_queue = rounds[kept].delay_queue
+        planner.reason = (
+            f"stopped after {kept} of {len(rounds)} rounds, before too few clients "
+            "are left"
+        )
     return join(
-        rounds,
+        rounds[:kept],
         num_channels=planner.settings.wireless.num_channels,
-        last_delay_queue=planner.queues.delay,
+        last_delay_queue=last_delay_queue,
         affordable=first.affordable,
         budget=first.budget,
         rate=planner.rates,

@@ -110,11 +110,15 @@ def _spent(reduce: Callable[[Array], Any]) -> Callable[[RoundView], float | None
     return lambda view: finite(reduce(view.schedule.epsilon_spent[view.t]))
 
 
-def _margin(view: RoundView) -> float | None:
-    """Infinite for everybody without noise."""
-    with np.errstate(invalid="ignore"):
-        left = view.schedule.budget - view.schedule.epsilon_spent[view.t]
-    return finite(np.min(np.where(np.isnan(left), np.inf, left)))
+def _left(reduce: Callable[[Array], Any]) -> Callable[[RoundView], float | None]:
+    """Of epsilon; infinite for everybody without noise."""
+
+    def value(view: RoundView) -> float | None:
+        with np.errstate(invalid="ignore"):
+            left = view.schedule.budget - view.schedule.epsilon_spent[view.t]
+        return finite(reduce(np.where(np.isnan(left), np.inf, left)))
+
+    return value
 
 
 def _measured(name: str) -> Callable[[RoundView], float | None]:
@@ -134,6 +138,13 @@ _TABLE = (
          InSummary("best_accuracy", "best accuracy", "max"))),
     Column("loss", "", "Mean cross-entropy of the test images.",
         lambda view: finite(view.output.loss), "test/loss"),
+    Column("accuracy_averaged", "", "Accuracy of the average of models, if there is "
+        "one.", lambda view: finite(view.output.accuracy_averaged),
+        "test/accuracy_averaged", "{:.2%}",
+        (InSummary("accuracy_averaged", "accuracy, averaged", "last"),
+         InSummary("best_accuracy_averaged", "best accuracy, averaged", "max"))),
+    Column("loss_averaged", "", "Its mean cross-entropy.",
+        lambda view: finite(view.output.loss_averaged), "test/loss_averaged"),
     Column("round_delay_s", "s", "Delay of the round: that of its slowest client.",
         _planned("round_delay_s"), "delay/round_s", "{:,.1f}"),
     Column("downlink_s", "s", "Part of that delay in which the model is received.",
@@ -191,7 +202,10 @@ _TABLE = (
     Column("epsilon_mean", "", "Mean epsilon that clients have spent.",
         _spent(np.mean), "privacy/epsilon_mean", "{:.3f}",
         (InSummary("epsilon_mean", "epsilon, mean", "last"),)),
-    Column("epsilon_margin", "", "Least epsilon that a client has left.", _margin),
+    Column("epsilon_margin", "", "Least epsilon that a client has left.",
+        _left(np.min)),
+    Column("epsilon_left", "", "Mean epsilon that clients have left.", _left(np.mean),
+        format="{:.3f}", summary=(InSummary("epsilon_left", "epsilon left", "last"),)),
     Column("live_clients", "", "Clients that may still take part, before the round.",
         lambda view: int(np.sum(view.schedule.live[view.t])), "privacy/live_clients",
         "{:.0f}"),

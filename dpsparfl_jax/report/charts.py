@@ -103,6 +103,17 @@ def _lines(y: str, x: str = "round") -> Callable[[Sequence[Shown]], list[Curve]]
     return lambda runs: [_line(one, x, y) for one in runs if len(one.rounds)]
 
 
+def _accuracies(x: str = "round") -> Callable[[Sequence[Shown]], list[Curve]]:
+    """Of the last model, and of the average of models where there is one."""
+
+    def curves(runs: Sequence[Shown]) -> list[Curve]:
+        name = "accuracy_averaged"
+        beside = [_line(one, x, name, "thin", ": averaged") for one in runs]
+        return _lines("accuracy", x)(runs) + [one for one in beside if one.x.size]
+
+    return curves
+
+
 def _delays(y: str) -> Callable[[Sequence[Shown]], list[Curve]]:
     """One line a run, and the targets they aim at."""
 
@@ -175,12 +186,12 @@ def _shares(runs: Sequence[Shown]) -> list[Curve]:
 CHARTS = {
     "accuracy_rounds": Chart(
         "Test accuracy by round", "round", label("accuracy", "test accuracy"),
-        _lines("accuracy"), "", True
+        _accuracies(), "Fine dots: the average of models, where there is one.", True
     ),
     "accuracy_delay": Chart(
         "Test accuracy by delay", label("cumulative_delay_s", "delay so far"),
         label("accuracy", "test accuracy"),
-        _lines("accuracy", "cumulative_delay_s"), percent=True,
+        _accuracies("cumulative_delay_s"), percent=True,
     ),
     "loss": Chart("Test loss", "round", label("loss", "test loss"), _lines("loss")),
     "keep_rate": Chart("Keep rate", "round", label("keep_rate_mean", "mean keep rate"),

@@ -20,6 +20,7 @@ from dpsparfl_jax.privacy.clip_norm import ClipNorm
 from dpsparfl_jax.runner import programs, tasks
 from dpsparfl_jax.runner.choose_clip_norm import choose_clip_norm
 from dpsparfl_jax.runner.run import Run
+from dpsparfl_jax.runner.server_rates import rate_factors, server_rates
 from dpsparfl_jax.sparsifiers import make_sparsifier
 from dpsparfl_jax.training import cohort, keys
 from dpsparfl_jax.training.diagnostics import Diagnostics
@@ -29,8 +30,10 @@ from dpsparfl_jax.types import (
     EvalRows,
     Evaluation,
     ImageSet,
+    Params,
     RoundOutput,
     RunConstants,
+    ServerRates,
     ServerState,
     Tasks,
 )
@@ -46,9 +49,9 @@ class _Progress(NamedTuple):
     starts: NDArray[np.int64]  # [R] round from which each run goes on
     state: ServerState  # leaves [R, ...]
     train: ImageSet
-    test: ImageSet
+    test: ImageSet  # images to evaluate on
     tables: ClientTables
-    constants: RunConstants
+    root_keys: Array
     eval_rows: Array
 
 
@@ -62,6 +65,7 @@ class _Inflight(NamedTuple):
     row_of_slot: NDArray[np.intp]  # [slots of all runs]
     diagnostics: Diagnostics
     evaluation: Evaluation | None
+    averaged: Evaluation | None  # of the averages of models
     snapshots: dict[int, ServerState]
     host_s: float | None
 
@@ -94,6 +98,7 @@ class Batch:
         """Compiles nothing yet; chooses clip norms and lays out all tasks."""
         first = runs[0]
         self.runs = runs
+        self.on_validation = first.settings.length.eval_on == "validation"
         self.program = programs.get_program(
             programs.program_key(first.settings, first.outline)
         )
@@ -111,6 +116,13 @@ class Batch:
                 zip(runs, self.clip_norms, strict=True)
             )
         ]
+        self.server_rates = [
+            server_rates(run.settings.server, rows.weight * rows.active)
+            for run, rows in zip(runs, self.tasks, strict=True)
+        ]
+        self.averages = np.array(
+            [run.settings.server.averaging != "none" for run in runs]
+        )
         self.lengths = np.array([run.schedule.num_rounds for run in runs])
         self.eval_rows = np.stack(
             [np.concatenate(run.data.clients.test) for run in runs]
@@ -169,12 +181,7 @@ class Batch:
     def _place(self, states: Sequence[ServerState], starts: Sequence[int]) -> _Progress:
         """Moves everything to the devices."""
         sets = self.runs[0].data.images.sets
-        constants = RunConstants(
-            keys.root_key_words([run.settings.seed for run in self.runs]),
-            np.array(
-                [run.settings.server.learning_rate for run in self.runs], np.float32
-            ),
-        )
+        roots = keys.root_key_words([run.settings.seed for run in self.runs])
         stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *states)
         return _Progress(
             np.array(starts, np.int64),
@@ -182,9 +189,9 @@ class Batch:
                 (
                     stacked,
                     sets.train,
-                    sets.test,
+                    sets.train if self.on_validation else sets.test,
                     self.tables,
-                    constants,
+                    roots,
                     self.eval_rows,
                 )
             ),
@@ -203,16 +210,14 @@ class Batch:
             progress.state,
             progress.train,
             progress.tables,
-            progress.constants,
+            RunConstants(progress.root_keys, self._put(self._rates_at(rounds))),
             self._put(rows),
         )
         evaluated = np.zeros(len(self.runs), bool)
         evaluated[running] = (rounds[running] + 1) % self.eval_every[running] == 0
         evaluated[ends] = True
-        evaluation = None
-        if evaluated.any():
-            chosen = EvalRows(progress.eval_rows, self._put(evaluated))
-            evaluation = self.program.evaluate(state.params, progress.test, chosen)
+        evaluation = self._evaluate(progress, state.params, evaluated)
+        averaged = self._evaluate(progress, state.average, evaluated & self.averages)
         snapshots = {
             int(run): self.program.take(state, self._put(np.int32(run)))
             for run in (running if snapshot else ends)
@@ -225,10 +230,28 @@ class Batch:
             row_of_slot,
             diagnostics,
             evaluation,
+            averaged,
             snapshots,
             watch.since(began),
         )
         return progress._replace(state=state), sent
+
+    def _evaluate(
+        self, progress: _Progress, params: Params, wanted: NDArray[np.bool_]
+    ) -> Evaluation | None:
+        """Dispatches the evaluation of these models of some runs."""
+        if not wanted.any():
+            return None
+        chosen = EvalRows(progress.eval_rows, self._put(wanted))
+        return self.program.evaluate(params, progress.test, chosen)
+
+    def _rates_at(self, rounds: NDArray[np.int64]) -> ServerRates:
+        """The server's rates for one round of each run."""
+        rows = [
+            ServerRates(*(column[min(number, len(column) - 1)] for column in rates))
+            for rates, number in zip(self.server_rates, rounds, strict=True)
+        ]
+        return ServerRates(*(np.array(column) for column in zip(*rows, strict=True)))
 
     def _tasks_at(self, rounds: NDArray[np.int64]) -> tuple[Tasks, NDArray[np.intp]]:
         """Rows of all runs for one round each, and the row of every slot of theirs.
@@ -251,7 +274,7 @@ class Batch:
         """Waits for a round and brings it to the host."""
         diagnostics = jax.device_get(sent.diagnostics)
         snapshots = jax.device_get(sent.snapshots)
-        evaluation = jax.device_get(sent.evaluation)
+        evaluation, averaged = jax.device_get((sent.evaluation, sent.averaged))
         device_s = watch.lap()
         share = max(1, len(sent.running))
         outputs = []
@@ -259,6 +282,7 @@ class Batch:
             own = slice(self.first_slot[run], self.first_slot[run + 1])
             rows = sent.row_of_slot[own]
             evaluated = bool(sent.evaluated[run])
+            beside = evaluated and bool(self.averages[run])
             outputs.append(
                 RoundOutput(
                     run,
@@ -266,6 +290,8 @@ class Batch:
                     Diagnostics(*(column[rows] for column in diagnostics)),
                     float(evaluation.accuracy[run]) if evaluated else None,
                     float(evaluation.loss[run]) if evaluated else None,
+                    float(averaged.accuracy[run]) if beside else None,
+                    float(averaged.loss[run]) if beside else None,
                     evaluation.right[run] if run in sent.ends else None,
                     snapshots.get(run),
                     None if sent.host_s is None else sent.host_s / share,
@@ -282,27 +308,39 @@ def lay_out(run: Run, number: int, tables: ClientTables, clip_norm: float) -> Ta
     shape = sends.shape
     if not sends.size:
         raise InputError(f"nothing is planned: {schedule.reason}.")
-    rounds = np.broadcast_to(np.arange(shape[0])[:, None], shape)
+    rounds = np.broadcast_to(np.arange(shape[0])[:, None], shape).reshape(-1)
     privacy, training = settings.privacy, settings.training
     client = np.where(sends, schedule.client, 0).reshape(-1)
-    noise = None
+    keep = np.where(sends, schedule.keep_rate, 1.0).reshape(-1)
+    sparsifier = make_sparsifier(training.sparsifier)
+    noise = weight = None
     if privacy.noise:
         clients = len(schedule.budget)
         noise = client_values(privacy, "noise_multiplier", settings.seed, clients)
+        noise = noise[client]
+        if settings.server.weights == "inverse_noise":
+            bound = tasks.clip_bound(clip_norm, keep, training.clipping, sparsifier)
+            weight = (training.batch_size / (noise * bound)) ** 2
+    rates = training.learning_rate * rate_factors(
+        training.rate_schedule, training.rate_end, shape[0]
+    )
     columns = tasks.make_tasks(
         tables,
         run=number,
         client=client,
-        round_index=rounds.reshape(-1),
+        round_index=rounds,
         active=schedule.arrived.reshape(-1),  # nobody gets to see what was dropped
-        keep_rate=np.where(sends, schedule.keep_rate, 1.0).reshape(-1),
+        keep_rate=keep,
         clip_norm=clip_norm,
-        noise_multiplier=None if noise is None else noise[client],
-        learning_rate=training.learning_rate,
+        noise_multiplier=noise,
+        learning_rate=rates[rounds],
         batch_size=training.batch_size,
         capacity=run.outline.capacity,
         overflow_probability=privacy.overflow_probability,
         clipping=training.clipping,
-        sparsifier=make_sparsifier(training.sparsifier),
+        sparsifier=sparsifier,
+        momentum=training.momentum,
+        weight=weight,
+        scale=1 / keep if settings.server.rescale else 1.0,
     )
     return Tasks(*(column.reshape(shape) for column in columns))

@@ -24,7 +24,7 @@ from dpsparfl_jax.types import Params, ServerState
 
 FOLDER = "checkpoints"
 _KEPT = 2  # the newest, and one to fall back to
-_PARAMS, _OPTIMIZER, _FACTS = "params", "optimizer", "facts"
+_PARAMS, _OPTIMIZER, _AVERAGE, _FACTS = "params", "optimizer", "average", "facts"
 _CHECKSUM = ".sha256"  # ending of the file beside a checkpoint
 
 
@@ -34,6 +34,7 @@ class Restored(NamedTuple):
     rounds: int  # that are behind it; 0: from the start
     params: Params | None
     optimizer: list[Any]  # leaves of the state of the server's optimizer
+    average: Params | None
     complaints: list[str]  # checkpoints that were passed over, and why
 
 
@@ -79,7 +80,11 @@ class Checkpoints:
         optimizer = jax.tree.leaves(state.optimizer)
         if optimizer:  # plain addition has no state, and Orbax saves no empty tree
             items[_OPTIMIZER] = ocp.args.StandardSave(_numbered(optimizer))
-        facts = {"rounds": rounds, "digest": _digest_both(state.params, optimizer)}
+        average = None if _same(state.average, state.params) else state.average
+        if average is not None:  # else the parameters say it all
+            items[_AVERAGE] = ocp.args.StandardSave(average)
+        content = _digest_all(state.params, optimizer, average)
+        facts = {"rounds": rounds, "digest": content}
         items[_FACTS] = ocp.args.JsonSave(facts)
         try:
             self._manager.save(rounds, args=ocp.args.Composite(**items), force=True)
@@ -120,28 +125,36 @@ class Checkpoints:
             except Exception as reason:  # Orbax raises what its storage raises
                 first = str(reason).strip().splitlines() or [type(reason).__name__]
                 complaints.append(f"checkpoint {rounds} is damaged ({first[0][:120]})")
-        return Restored(0, None, [], complaints)
+        return Restored(0, None, [], None, complaints)
 
-    def _read(self, rounds: int, like: ServerState | None) -> tuple[Params, list[Any]]:
+    def _read(
+        self, rounds: int, like: ServerState | None
+    ) -> tuple[Params, list[Any], Params]:
         checksum = self._checksum(rounds)  # missing if killed just before it
         if checksum.is_file():
             if checksum.read_text() != _digest_files(self.path / str(rounds)):
                 raise ValueError("its files do not match their checksum")
         items = {_PARAMS: ocp.args.StandardRestore(), _FACTS: ocp.args.JsonRestore()}
-        if (self.path / str(rounds) / _OPTIMIZER).is_dir():
-            items[_OPTIMIZER] = ocp.args.StandardRestore()
+        for name in (_OPTIMIZER, _AVERAGE):
+            if (self.path / str(rounds) / name).is_dir():
+                items[name] = ocp.args.StandardRestore()
         read: Any = self._manager.restore(rounds, args=ocp.args.Composite(**items))
         params = jax.tree.map(np.asarray, read[_PARAMS])
         numbered = read[_OPTIMIZER] if _OPTIMIZER in items else {}
         optimizer = [np.asarray(numbered[name]) for name in sorted(numbered)]
-        facts = {"rounds": rounds, "digest": _digest_both(params, optimizer)}
+        average = None
+        if _AVERAGE in items:
+            average = jax.tree.map(np.asarray, read[_AVERAGE])
+        content = _digest_all(params, optimizer, average)
+        facts = {"rounds": rounds, "digest": content}
+        average = params if average is None else average
         if read[_FACTS] != facts:
             raise ValueError("its contents do not match their checksum")
         if like is not None:
-            expected = like.params, jax.tree.leaves(like.optimizer)
-            if _shapes((params, optimizer)) != _shapes(expected):
+            expected = like.params, jax.tree.leaves(like.optimizer), like.params
+            if _shapes((params, optimizer, average)) != _shapes(expected):
                 raise ValueError("it belongs to a model or server of other shapes")
-        return params, optimizer
+        return params, optimizer, average
 
     def close(self) -> None:
         """Ends Orbax's threads."""
@@ -168,20 +181,28 @@ def _numbered(leaves: list[Any]) -> dict[str, Any]:
     return {f"{number:04d}": leaf for number, leaf in enumerate(leaves)}
 
 
-def _digest_both(params: Params, optimizer: list[Any]) -> str:
+def _digest_all(params: Params, optimizer: list[Any], average: Params | None) -> str:
+    if average is not None:
+        return digest((params, optimizer, average))
     return digest((params, optimizer)) if optimizer else digest(params)
+
+
+def _same(one: Params, other: Params) -> bool:
+    return all(map(np.array_equal, jax.tree.leaves(one), jax.tree.leaves(other)))
 
 
 def _shapes(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: (np.shape(leaf), str(leaf.dtype)), tree)
 
 
-def load_params(folder: str | pathlib.Path) -> Params:
+def load_params(folder: str | pathlib.Path, *, averaged: bool = False) -> Params:
     """The last good model of a recorded run.
 
     Args:
         folder: a run's folder, as `simulate(settings, out=folder)` and the commands
             write it.
+        averaged: whether to give the average of models (`server.averaging`) instead of
+            the last one; without averaging both are the same.
 
     Returns:
         The server's parameters as Flax made them: a nested dict of arrays.
@@ -206,4 +227,4 @@ def load_params(folder: str | pathlib.Path) -> Params:
     if restored.params is None:
         reason = "; ".join(restored.complaints) or "it has none"
         raise InputError(f"no checkpoint of {path} can be used: {reason}.")
-    return restored.params
+    return restored.average if averaged else restored.params

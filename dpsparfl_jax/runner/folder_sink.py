@@ -134,7 +134,8 @@ class FolderSink:
             return Beginning(0, first)
         structure = jax.tree.structure(first.optimizer)
         optimizer = jax.tree.unflatten(structure, restored.optimizer)
-        return Beginning(restored.rounds, ServerState(restored.params, optimizer))
+        state = ServerState(restored.params, optimizer, restored.average)
+        return Beginning(restored.rounds, state)
 
     def _manifest(self, clip: ClipNorm) -> dict[str, Any]:
         run = self.run

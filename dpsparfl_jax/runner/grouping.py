@@ -11,7 +11,7 @@ from dpsparfl_jax.runner import programs
 from dpsparfl_jax.runner.run import Run
 from dpsparfl_jax.training import cohort
 
-_COPIES = 5  # of the parameters: server, sums, new server, snapshot, host
+_COPIES = 8  # of the parameters: server, average, both new; sums, snapshot, host
 _COPIES_IN_TRAINING = 4  # of a task: local parameters, mask, gradient, update
 
 
@@ -22,6 +22,7 @@ def batch_key(run: Run) -> tuple[Any, ...]:
         programs.program_key(run.settings, run.outline),
         data.image_set,
         (len(run.outline.sizes), data.test_examples, data.partition_file),
+        run.settings.length.eval_on,
         run.settings.perf.batch_memory_mb,
     )
 

@@ -118,5 +118,5 @@ def initial_state(program: Program, seed: int) -> ServerState:
     """The server's state that a run with this seed starts from, on the host."""
     params = jax.device_get(program.init(keys.init_key(seed)))
     batched = jax.tree.map(lambda leaf: leaf[None], params)
-    first = jax.device_get(program.server_init(batched).optimizer)
-    return ServerState(params, jax.tree.map(lambda leaf: leaf[0], first))
+    first = jax.device_get(program.server_init(batched))
+    return jax.tree.map(lambda leaf: leaf[0], first)

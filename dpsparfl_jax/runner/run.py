@@ -124,6 +124,11 @@ class Run:
         warnings = [planner_lib.delay_warning(planner)]
         if not self.settings.privacy.noise:
             warnings.append(message)
+        if self.settings.length.eval_on == "validation":
+            warnings.append(
+                "Accuracies are those of training images that no client owns, not of "
+                "test images (length.eval_on=validation)."
+            )
         if schedule is None:
             schedule = planner_lib.plan(planner)
         else:
@@ -140,7 +145,13 @@ class Run:
 
     def with_images(self, images: Images) -> "Run":
         """With the images, dealt to its clients."""
-        clients = partition.deal(self.settings.data, images.sets, self.settings.seed)
+        settings = self.settings
+        clients = partition.deal(settings.data, images.sets, settings.seed)
+        if settings.length.eval_on == "validation":
+            unowned = partition.deal_unowned(
+                settings.data, images.sets, clients.train, settings.seed
+            )
+            clients = clients._replace(test=unowned)
         return dataclasses.replace(self, _data=ClientData(images, clients))
 
     def without_images(self) -> "Run":

@@ -54,8 +54,13 @@ def make_tasks(
     clipping: str = "adjusted",
     sparsifier: Sparsifier | None = None,
     active: ArrayLike = True,
+    momentum: ArrayLike = 0.0,
+    weight: ArrayLike | None = None,
+    scale: ArrayLike = 1.0,
 ) -> Tasks:
     """Checked rows; scalars are repeated. `noise_multiplier=None` adds no noise.
+
+    Updates weigh as many as their clients have records, unless `weight` says otherwise.
 
     `capacity` is the padded batch of the program that will run them: rows that would
     overflow it with more than `overflow_probability` in a step are refused. Idle rows
@@ -64,6 +69,8 @@ def make_tasks(
     _require(keep_rate, "keep rate", "in (0, 1]", lambda x: (x > 0) & (x <= 1))
     _require(learning_rate, "learning rate", "positive", lambda x: x > 0)
     _require(batch_size, "batch size", "positive", lambda x: x > 0)
+    _require(momentum, "momentum", "in [0, 1)", lambda x: (x >= 0) & (x < 1))
+    _require(scale, "scale of an update", "positive", lambda x: x > 0)
     if noise_multiplier is None:
         noise_multiplier = 0.0
     else:
@@ -99,6 +106,8 @@ def make_tasks(
             f"with probability {overflow:.1e} a step, above {overflow_probability:g}: "
             "make the program for a larger capacity (poisson.batch_capacity)."
         )
+    if weight is not None:
+        _require(weight, "weight of an update", "positive", lambda x: x > 0)
     bound = clip_bound(clip_norm, keep_rate, clipping, sparsifier)
     columns = (
         (run, np.int32),
@@ -111,6 +120,9 @@ def make_tasks(
         (learning_rate, np.float32),
         (batch_size, np.float32),
         (poisson.probability_word(rates), np.uint32),
+        (momentum, np.float32),
+        (sizes if weight is None else weight, np.float32),
+        (scale, np.float32),
     )
     length = np.broadcast_shapes(*(np.shape(column) for column, _ in columns))
     if len(length) != 1:

@@ -124,7 +124,7 @@ def make_cohort_step(
         else:
             sums, diagnostics = _train_chunks(spec, chunk, mesh, world, tasks)
         with jax.named_scope("aggregation"):
-            new = server.step(state, sums, constants.server_learning_rate)
+            new = server.step(state, sums, constants.server)
         return new, diagnostics
 
     replicated = NamedSharding(mesh, PartitionSpec())
@@ -153,10 +153,10 @@ def _records(world: World, task: Tasks) -> ClientRecords:
     return ClientRecords(tables.indices[task.run, task.client], size)
 
 
-def _weight(result: LocalResult, records: ClientRecords, counts: Array) -> jax.Array:
-    """What an update weighs: its client's records; nothing if it does not count."""
+def _weight(result: LocalResult, task: Tasks, counts: Array) -> jax.Array:
+    """What an update weighs in the mean; nothing if it does not count."""
     arrived = counts & ~result.diagnostics.diverged
-    return jnp.where(arrived, records.size.astype(jnp.float32), np.float32(0))
+    return jnp.where(arrived, task.weight, np.float32(0))
 
 
 def _nothing(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -178,7 +178,7 @@ def _train_chunks(
         result = train_client(
             spec, server, world.data, records, task, root, choose_size=False
         )
-        return result, _weight(result, records, task.active)
+        return result, _weight(result, task, task.active)
 
     def on_device(world: World, tasks: Tasks) -> tuple[server_lib.RunSums, Diagnostics]:
         def one_chunk(
@@ -186,7 +186,9 @@ def _train_chunks(
         ) -> tuple[server_lib.RunSums, Diagnostics]:
             result, weights = jax.vmap(one_task, (None, 0))(world, tasks)
             with jax.named_scope("aggregation"):
-                sums = server_lib.add_updates(sums, result.update, weights, tasks.run)
+                sums = server_lib.add_updates(
+                    sums, result.update, weights, tasks.scale, tasks.run
+                )
             return sums, _silence_idle(result.diagnostics, tasks.active)
 
         chunks = jax.tree.map(lambda leaf: leaf.reshape(-1, chunk), tasks)
@@ -234,6 +236,7 @@ class _SlotResult(NamedTuple):
 
     update: Params
     weight: jax.Array
+    scale: jax.Array
     run: jax.Array
     diagnostics: Diagnostics
 
@@ -331,8 +334,10 @@ def _run_slot(
             spec, prepared, state, world.data, records, task, steps, choose_size=True
         )
         result = finish(server, prepared, state, task)
-        weight = _weight(result, records, slot.last == spec.steps)
-        told = _SlotResult(result.update, weight, task.run, result.diagnostics)
+        weight = _weight(result, task, slot.last == spec.steps)
+        told = _SlotResult(
+            result.update, weight, task.scale, task.run, result.diagnostics
+        )
         return (None if idle is None else state), told
 
     def rest() -> tuple[LocalState | None, _SlotResult]:
@@ -351,7 +356,7 @@ def _add_in_order(
     device trained what, nor on how many there are.
     """
     with jax.named_scope("aggregation"):
-        mine = (results.update, results.weight, results.run)
+        mine = (results.update, results.weight, results.scale, results.run)
         if devices > 1:
             mine = jax.lax.all_gather(mine, AXIS)
             mine = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), mine)
@@ -359,10 +364,12 @@ def _add_in_order(
         def add(
             sums: server_lib.RunSums, place: jax.Array
         ) -> tuple[server_lib.RunSums, None]:
-            update, weight, run = jax.tree.map(lambda leaf: leaf[place][None], mine)
+            update, weight, scale, run = jax.tree.map(
+                lambda leaf: leaf[place][None], mine
+            )
             return jax.lax.cond(
                 weight[0] > 0,
-                lambda: server_lib.add_updates(sums, update, weight, run),
+                lambda: server_lib.add_updates(sums, update, weight, scale, run),
                 lambda: sums,
             ), None
 

@@ -4,7 +4,6 @@ A step is sample -> masked clipped sum -> noise on the sum -> divide by the expe
 batch -> optimizer; each is a function of its own, and this module joins them.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -14,14 +13,12 @@ import numpy as np
 import optax
 
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.registry import OPTIMIZERS
 from dpsparfl_jax.rng import Purpose
 from dpsparfl_jax.sparsifiers import Sparsifier, make_sparsifier
-from dpsparfl_jax.training import clipping, keys, noise, sampling
+from dpsparfl_jax.training import clipping, keys, noise, optimizers, sampling
 from dpsparfl_jax.training.diagnostics import StepTrace, diagnose
 from dpsparfl_jax.types import Array, ImageSet, LocalResult, Params, Tasks
 
-OptimizerFactory = Callable[[Any], optax.GradientTransformation]
 _ZERO = np.float32(0)
 
 # A client whose update is this many times larger than the model has diverged.
@@ -33,7 +30,7 @@ class LocalSpec(NamedTuple):
 
     image_shape: tuple[int, ...]
     clipped_sum: clipping.ClippedSumFn
-    optimizer: OptimizerFactory
+    optimizer: optimizers.Factory
     steps: int  # tau
     capacity: int  # largest padded batch
     padded_sizes: tuple[int, ...]  # ascending; the last one is `capacity`
@@ -71,7 +68,7 @@ def make_spec(
     return LocalSpec(
         tuple(image_shape),
         clipping.make_clipped_sum(model, params, image_shape, method, drop=False),
-        OPTIMIZERS.get(optimizer),
+        optimizers.get_optimizer(optimizer),
         steps,
         padded_sizes[-1],
         tuple(padded_sizes),
@@ -209,7 +206,8 @@ def begin(
         jnp.zeros((spec.steps,), jnp.int32),
         nothing,
     )
-    return LocalState(params, spec.optimizer(task.learning_rate).init(params), trace)
+    optimizer = spec.optimizer(task.learning_rate, task.momentum)
+    return LocalState(params, optimizer.init(params), trace)
 
 
 def advance(
@@ -225,7 +223,7 @@ def advance(
 ) -> LocalState:
     """The task after the steps first, first + 1, ... of `steps` = (first, last)."""
     mask, batches = prepared.mask, prepared.batches
-    optimizer = spec.optimizer(task.learning_rate)
+    optimizer = spec.optimizer(task.learning_rate, task.momentum)
 
     def step(index: jax.Array, state: LocalState) -> LocalState:
         count = batches.counts[index]

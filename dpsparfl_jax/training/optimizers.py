@@ -4,11 +4,23 @@ Clients' optimizers see noised gradients and the server's sees their mean, so al
 an optimizer does is post-processing: it costs no privacy.
 """
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import optax
 
 from dpsparfl_jax.registry import OPTIMIZERS
+
+Factory = Callable[[Any, Any], optax.GradientTransformation]
+
+
+def get_optimizer(name: str) -> Factory:
+    """`(learning rate, momentum) -> optimizer`; momentum goes to those who take it."""
+    registered: Any = OPTIMIZERS.get(name)
+    if "momentum" in inspect.signature(registered).parameters:
+        return lambda rate, momentum: registered(rate, momentum=momentum)
+    return lambda rate, momentum: registered(rate)
 
 
 @OPTIMIZERS.register("plain")
@@ -27,9 +39,9 @@ def sgd(learning_rate: Any) -> optax.GradientTransformation:
 
 
 @OPTIMIZERS.register("momentum")
-def momentum(learning_rate: Any) -> optax.GradientTransformation:
-    """Heavy-ball momentum of 0.9 (on the server: FedAvgM)."""
-    return optax.sgd(learning_rate, momentum=0.9)
+def heavy_ball(learning_rate: Any, momentum: Any = 0.9) -> optax.GradientTransformation:
+    """Heavy-ball momentum (on the server: FedAvgM); 0 is `sgd`."""
+    return optax.sgd(learning_rate, momentum=momentum)
 
 
 @OPTIMIZERS.register("adam")

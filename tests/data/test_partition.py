@@ -71,6 +71,33 @@ def test_training_lists_do_not_depend_on_test_examples(kind):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_unowned_images_have_the_classes_of_their_client(kind):
+    settings, sets = make_settings(kind), make_sets()
+    dealt = partition.deal(settings, sets, 0)
+    free = partition.deal_unowned(settings, sets, dealt.train, 0)
+    assert_disjoint(dealt.train + free, 4000)
+    assert [one.size for one in free] == [50] * 8
+    labels = sets.train.labels
+    shares = [
+        partition.label_counts(labels, lists, 10) / [[len(one)] for one in lists]
+        for lists in (dealt.train, free)
+    ]
+    # 50 draws a client: standard deviations of up to 0.07 each.
+    assert np.max(np.abs(shares[0] - shares[1])) < 0.3
+    again = partition.deal_unowned(settings, sets, dealt.train, 0)
+    other = partition.deal_unowned(settings, sets, dealt.train, 1)
+    np.testing.assert_array_equal(np.concatenate(free), np.concatenate(again))
+    assert set(free[0]) != set(other[0])
+
+
+def test_validation_needs_images_that_nobody_owns():
+    settings, sets = make_settings(), make_sets(train=1000)
+    dealt = partition.deal(settings, sets, 0)
+    with pytest.raises(InputError, match=r"needs 400 .* owns, but there are 200"):
+        partition.deal_unowned(settings, sets, dealt.train, 0)
+
+
 def test_sizes_of_clients():
     sizes = partition.client_sizes
     assert sizes(make_settings()).tolist() == [100] * 8

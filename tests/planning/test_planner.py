@@ -358,3 +358,34 @@ def test_the_bound_on_queues_can_be_broken():
     bounds = theory.queue_bounds(settings, plan(settings))
     assert bounds.delay_excess_s[-1] > 100
     assert bounds.norm[-1] > bounds.norm_bound[-1]
+
+
+@pytest.mark.parametrize(
+    ("length", "good"),
+    [
+        ({"least_channels": 5}, lambda made: made.sends.sum(axis=1) >= 5),
+        ({"least_live": 0.6}, lambda made: made.live.mean(axis=1) >= 0.6),
+    ],
+)
+def test_a_planned_end_comes_before_too_few_clients_are_left(length, good):
+    whole = plan(config())
+    settings = config()
+    settings = dataclasses.replace(
+        settings, length=dataclasses.replace(settings.length, **length)
+    )
+    made = plan(settings)
+    kept = made.num_rounds
+    assert 0 < kept == np.flatnonzero(good(whole))[-1] + 1 < whole.num_rounds
+    np.testing.assert_array_equal(made.client, whole.client[:kept])
+    np.testing.assert_array_equal(made.epsilon_spent, whole.epsilon_spent[:kept])
+    assert made.last_delay_queue == whole.delay_queue[kept]
+    assert f"stopped after {kept} of {whole.num_rounds} rounds" in made.reason
+    assert np.sum(made.budget - made.epsilon_spent[-1]) > np.sum(
+        whole.budget - whole.epsilon_spent[-1]
+    )
+
+
+def test_a_run_of_which_nothing_is_wanted_is_empty():
+    settings = config()
+    length = dataclasses.replace(settings.length, least_channels=6)
+    assert plan(dataclasses.replace(settings, length=length)).num_rounds == 0

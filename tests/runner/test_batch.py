@@ -14,7 +14,7 @@ from dpsparfl_jax.records import rows
 from dpsparfl_jax.runner import programs, tasks
 from dpsparfl_jax.runner.batch import Batch, lay_out
 from dpsparfl_jax.runner.run import Run
-from dpsparfl_jax.training import cohort, keys
+from dpsparfl_jax.training import cohort, keys, server
 from dpsparfl_jax.types import EvalRows, RunConstants
 from tests import toy
 
@@ -51,7 +51,7 @@ def test_a_run_is_its_schedule_round_by_round(alone):
     batch, plan, sets = Batch([run]), run.schedule, run.data.images.sets
     put = functools.partial(cohort.replicate, mesh=batch.program.mesh)
     state = put(jax.tree.map(lambda leaf: leaf[None], batch.initial[0]))
-    constants = RunConstants(keys.root_key_words(0), np.ones(1, np.float32))
+    constants = RunConstants(keys.root_key_words(0), server.plain_rates(1))
     test_rows = np.concatenate(run.data.clients.test).astype(np.int32)[None]
     for t in range(plan.num_rounds):
         slots = np.flatnonzero(plan.client[t] >= 0)

@@ -94,7 +94,7 @@ def test_models_are_read_back_or_refused(whole, tmp_path):
         checkpoint.load_params(tmp_path)
     other = {"Dense_0": {"kernel": np.zeros((3, 3)), "bias": np.zeros(3)}}
     kept = checkpoint.Checkpoints(whole / "p0")
-    restored = kept.restore(ServerState(other, ()), most=100)
+    restored = kept.restore(ServerState(other, (), other), most=100)
     kept.close()
     assert restored.params is None
     assert "model or server of other shapes" in restored.complaints[0]

@@ -19,6 +19,7 @@ from dpsparfl_jax.types import (
     EvalRows,
     ImageSet,
     RunConstants,
+    ServerRates,
     ServerState,
     Tasks,
 )
@@ -89,13 +90,14 @@ def training_program(model, chunk, devices):
     tables = ClientTables(
         array((1, CLIENTS, EXAMPLES), jnp.int32), array((1, CLIENTS), jnp.int32)
     )
-    constants = RunConstants(array((1, 2), jnp.uint32), array((1,), jnp.float32))
+    rates = ServerRates(*(array((1,), jnp.float32) for _ in ServerRates._fields))
+    constants = RunConstants(array((1, 2), jnp.uint32), rates)
     row = {"run": "i4", "client": "i4", "round": "i4", "active": "?"}
     row |= {"keep": "u4", "inclusion": "u4"}
     rows = Tasks(
         *(array((CLIENTS,), np.dtype(row.get(name, "f4"))) for name in Tasks._fields)
     )
-    state = ServerState(one_run(params), optax.EmptyState())
+    state = ServerState(one_run(params), optax.EmptyState(), one_run(params))
     return step, (state, image_set(model), tables, constants, rows), params
 
 

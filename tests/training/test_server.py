@@ -44,7 +44,11 @@ def after(optimizer, rates, rounds=3):
     made = server.make_server(optimizer)
     state, step = made.init(params()), jax.jit(made.step)
     for number in range(rounds):
-        state = step(state, sums(number + 1), np.array(rates, np.float32))
+        told = server.plain_rates(RUNS)._replace(
+            learning_rate=np.array(rates, np.float32),
+            momentum=np.full(RUNS, 0.9, np.float32),
+        )
+        state = step(state, sums(number + 1), told)
     return jax.device_get(state)
 
 
@@ -140,7 +144,7 @@ def test_checkpoints_of_another_optimizer_are_not_taken(tmp_path):
     state = one_run(jax.device_get(made.init(params())), 0)
     files = checkpoint.Checkpoints(tmp_path)
     files.save(3, ServerState(*state))
-    plain = ServerState(state.params, ())
+    plain = ServerState(state.params, (), state.params)
     restored = files.restore(plain, most=9)
     files.close()
     assert restored.params is None
