@@ -47,11 +47,24 @@ def parse(text: str) -> list[Axis]:
             )
         name = cli.current_name(name)
         for value in values:
-            _typed(name, value)
+            check_value("grid", name, value)
         if name in (axis.name for axis in axes) or len(set(values)) < len(values):
             raise InputError(f"--grid: {name} is given, or has a value, twice.")
         axes.append(Axis(name, values))
     return axes
+
+
+def check_value(flag: str, name: str, text: str) -> None:
+    """Refuses what is no setting, or no value of it; `flag` is what said so."""
+    try:
+        _typed(name, text)
+    except InputError as problem:
+        raise InputError(f"--{flag}: {problem}") from None
+
+
+def as_text(name: str, value: float) -> str:
+    """A number as a value of a setting: whole where the setting is."""
+    return str(round(value)) if _field_type(name) is int else f"{value:g}"
 
 
 def _field_type(name: str) -> type:
@@ -63,7 +76,7 @@ def _field_type(name: str) -> type:
             if candidate.name == field:
                 return str if candidate.metadata["each"] else type(candidate.default)
     raise InputError(
-        f"--grid: unknown setting {name!r}: use section.field as in --help, or seed."
+        f"unknown setting {name!r}: use section.field as in --help, or seed."
     )
 
 
@@ -78,7 +91,7 @@ def _typed(name: str, text: str) -> Any:
             return kind(text)
         except ValueError:
             pass
-    raise InputError(f"--grid: {text!r} is no {kind.__name__}, as {name} needs.")
+    raise InputError(f"{text!r} is no {kind.__name__}, as {name} needs.")
 
 
 def change(settings: config.RunConfig, changes: Mapping[str, str]) -> config.RunConfig:
