@@ -133,6 +133,13 @@ class TrainingConfig(Section):
     )
     optimizer: str = opt("sgd", "client optimizer", named=OPTIMIZERS, static=True)
     momentum: float = opt(0.9, "momentum of the client optimizer", low=0, below=1)
+    optimizer_state: str = opt(
+        "reset",
+        "what a client's optimizer remembers when its client takes part again: "
+        "nothing, or all (a copy of the model for each client)",
+        choices=("reset", "kept"),
+        static=True,
+    )
     clip_norm: float = opt(1.0, "clip norm C of an unmasked gradient", above=0)
     clipping: str = opt(
         "adjusted",

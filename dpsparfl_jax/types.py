@@ -66,6 +66,7 @@ class LocalResult(NamedTuple):
     update: Params  # zero where the mask dropped; zero altogether if diverged
     sensitivity: Array  # L2 bound of one record's part of each step's sum
     diagnostics: Any  # training.diagnostics.Diagnostics of this task
+    optimizer: Any  # state of the client's optimizer after the last step
 
 
 class ServerState(NamedTuple):
@@ -78,6 +79,7 @@ class ServerState(NamedTuple):
     params: Params
     optimizer: Any  # state of the server's optimizer (optax)
     average: Params  # of the models so far; equal to `params` where none is kept
+    clients: Any = None  # optimizers' states of clients that keep them: [R, U, ...]
 
 
 class ServerRates(NamedTuple):

@@ -107,7 +107,10 @@ class Batch:
             [run.data.clients.train for run in runs], len(sets.train.labels)
         )
         self.initial = [
-            programs.initial_state(self.program, run.settings.seed) for run in runs
+            programs.initial_state(
+                self.program, run.settings.seed, len(run.outline.sizes)
+            )
+            for run in runs
         ]
         self.clip_norms = [self._clip_norm(number) for number in range(len(runs))]
         self.tasks = [

@@ -33,7 +33,7 @@ class Restored(NamedTuple):
 
     rounds: int  # that are behind it; 0: from the start
     params: Params | None
-    optimizer: list[Any]  # leaves of the state of the server's optimizer
+    optimizer: list[Any]  # leaves of the optimizers' states: server's, then clients'
     average: Params | None
     complaints: list[str]  # checkpoints that were passed over, and why
 
@@ -77,7 +77,7 @@ class Checkpoints:
     def save(self, rounds: int, state: ServerState) -> None:
         """Keeps the server's state after so many rounds."""
         items: dict[str, Any] = {_PARAMS: ocp.args.StandardSave(state.params)}
-        optimizer = jax.tree.leaves(state.optimizer)
+        optimizer = jax.tree.leaves((state.optimizer, state.clients))
         if optimizer:  # plain addition has no state, and Orbax saves no empty tree
             items[_OPTIMIZER] = ocp.args.StandardSave(_numbered(optimizer))
         average = None if _same(state.average, state.params) else state.average
@@ -151,7 +151,8 @@ class Checkpoints:
         if read[_FACTS] != facts:
             raise ValueError("its contents do not match their checksum")
         if like is not None:
-            expected = like.params, jax.tree.leaves(like.optimizer), like.params
+            leaves = jax.tree.leaves((like.optimizer, like.clients))
+            expected = like.params, leaves, like.params
             if _shapes((params, optimizer, average)) != _shapes(expected):
                 raise ValueError("it belongs to a model or server of other shapes")
         return params, optimizer, average

@@ -132,9 +132,9 @@ class FolderSink:
         self._checkpoints.forget_after(restored.rounds)
         if restored.params is None:
             return Beginning(0, first)
-        structure = jax.tree.structure(first.optimizer)
-        optimizer = jax.tree.unflatten(structure, restored.optimizer)
-        state = ServerState(restored.params, optimizer, restored.average)
+        structure = jax.tree.structure((first.optimizer, first.clients))
+        own, clients = jax.tree.unflatten(structure, restored.optimizer)
+        state = ServerState(restored.params, own, restored.average, clients)
         return Beginning(restored.rounds, state)
 
     def _manifest(self, clip: ClipNorm) -> dict[str, Any]:

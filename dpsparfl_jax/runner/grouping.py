@@ -33,6 +33,8 @@ def run_bytes(run: Run) -> int:
     execution = cohort.resolve_execution(settings.perf.execution, jax.default_backend())
     at_once = {"map": 0, "vmap": settings.wireless.num_channels, "chunked": 0}
     copies = _COPIES + _COPIES_IN_TRAINING * at_once[execution]
+    if settings.training.optimizer_state == "kept":
+        copies += _COPIES * len(outline.sizes)
     tables = 4 * len(outline.sizes) * int(np.max(outline.sizes))
     return 4 * outline.model.parameters * copies + tables
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from jax.sharding import Mesh
 
 from dpsparfl_jax import config_values
@@ -12,7 +13,16 @@ from dpsparfl_jax.config import RunConfig
 from dpsparfl_jax.registry import MODELS, OPTIMIZERS, SPARSIFIERS
 from dpsparfl_jax.runner import devices
 from dpsparfl_jax.runner.run import Outline
-from dpsparfl_jax.training import cohort, evaluate, keys, local, models, norms, server
+from dpsparfl_jax.training import (
+    cohort,
+    evaluate,
+    keys,
+    local,
+    models,
+    norms,
+    optimizers,
+    server,
+)
 from dpsparfl_jax.training.layer_rules import LAYER_RULES
 from dpsparfl_jax.types import Array, Params, ServerState
 
@@ -34,6 +44,7 @@ class Program(NamedTuple):
     mesh: Mesh
     init: Callable[[jax.Array], Params]  # key -> parameters of one run
     server_init: Callable[[Params], ServerState]  # leaves [R, ...]
+    client_init: Callable[[Params, int], Any]  # of one run, how many clients
     step: cohort.CohortStep
     evaluate: evaluate.Evaluate
     norms: norms.GradientNorms
@@ -83,6 +94,7 @@ def get_program(key: ProgramKey) -> Program:
         mesh,
         init,
         jax.jit(server.make_server(chosen["server.optimizer"]).init),
+        _clients_init(chosen["training.optimizer"], chosen["training.optimizer_state"]),
         cohort.make_cohort_step(
             spec,
             server_optimizer=chosen["server.optimizer"],
@@ -114,9 +126,23 @@ def _take(state: ServerState, run: jax.Array) -> ServerState:
     return jax.tree.map(lambda leaf: leaf[run], state)
 
 
-def initial_state(program: Program, seed: int) -> ServerState:
+def _clients_init(optimizer: str, state: str) -> Callable[[Params, int], Any]:
+    """First states of clients' optimizers, [U, ...], if clients keep theirs."""
+    factory = optimizers.get_optimizer(optimizer)
+
+    def init(params: Params, clients: int) -> Any:
+        if state == "reset":
+            return None
+        first = jax.device_get(factory(np.float32(1), np.float32(0)).init(params))
+        return jax.tree.map(lambda leaf: np.stack([leaf] * clients), first)
+
+    return init
+
+
+def initial_state(program: Program, seed: int, num_clients: int) -> ServerState:
     """The server's state that a run with this seed starts from, on the host."""
     params = jax.device_get(program.init(keys.init_key(seed)))
     batched = jax.tree.map(lambda leaf: leaf[None], params)
     first = jax.device_get(program.server_init(batched))
-    return jax.tree.map(lambda leaf: leaf[0], first)
+    one = jax.tree.map(lambda leaf: leaf[0], first)
+    return one._replace(clients=program.client_init(params, num_clients))

@@ -57,6 +57,7 @@ class World(NamedTuple):
     data: ImageSet
     tables: ClientTables
     root_keys: jax.Array  # [R, 2]
+    clients: Any  # optimizers' states that clients keep: leaves [R, U, ...], or None
 
 
 def task_mesh(devices: list[jax.Device] | None = None) -> Mesh:
@@ -114,18 +115,19 @@ def make_cohort_step(
         tasks: Tasks,
     ) -> tuple[ServerState, Diagnostics]:
         check_images(data, spec.image_shape)
-        world = World(state.params, data, tables, constants.root_key)
+        world = World(state.params, data, tables, constants.root_key, state.clients)
         count = tasks.run.shape[0]
         each = -(-count // mesh.size)  # tasks of one device
         chunk = {"map": 1, "vmap": each, "chunked": min(chunk_size, each)}[execution]
         if chunk == 1:
             placement = place(count, mesh.size, spec.steps)
-            sums, diagnostics = _train_one_by_one(spec, placement, mesh, world, tasks)
+            train = functools.partial(_train_one_by_one, spec, placement)
         else:
-            sums, diagnostics = _train_chunks(spec, chunk, mesh, world, tasks)
+            train = functools.partial(_train_chunks, spec, chunk)
+        (sums, clients), diagnostics = train(mesh, world, tasks)
         with jax.named_scope("aggregation"):
             new = server.step(state, sums, constants.server)
-        return new, diagnostics
+        return new._replace(clients=clients), diagnostics
 
     replicated = NamedSharding(mesh, PartitionSpec())
     return jax.jit(step, donate_argnums=0, out_shardings=replicated)
@@ -134,7 +136,8 @@ def make_cohort_step(
 def _on_devices(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
     """`function(world, tasks)` on every device with its own tasks.
 
-    Gives sums, the same on all devices, and the diagnostics of all tasks.
+    Gives sums and clients' optimizers, the same on all devices, and the diagnostics of
+    all tasks.
     """
     everywhere, split = PartitionSpec(), PartitionSpec(AXIS)
     return jax.shard_map(
@@ -153,6 +156,11 @@ def _records(world: World, task: Tasks) -> ClientRecords:
     return ClientRecords(tables.indices[task.run, task.client], size)
 
 
+def _kept(world: World, task: Tasks) -> Any:
+    """The state that a task's optimizer goes on from, if clients keep theirs."""
+    return jax.tree.map(lambda leaf: leaf[task.run, task.client], world.clients)
+
+
 def _weight(result: LocalResult, task: Tasks, counts: Array) -> jax.Array:
     """What an update weighs in the mean; nothing if it does not count."""
     arrived = counts & ~result.diagnostics.diverged
@@ -167,7 +175,7 @@ def _nothing(function: Callable[..., Any], *arguments: Any) -> Any:
 
 def _train_chunks(
     spec: LocalSpec, chunk: int, mesh: Mesh, world: World, tasks: Tasks
-) -> tuple[server_lib.RunSums, Diagnostics]:
+) -> tuple[tuple[server_lib.RunSums, Any], Diagnostics]:
     """Trains tasks in vmapped chunks, adding up updates so that none are kept."""
     count = tasks.run.shape[0]
 
@@ -176,32 +184,67 @@ def _train_chunks(
         records = _records(world, task)
         root = world.root_keys[task.run]
         result = train_client(
-            spec, server, world.data, records, task, root, choose_size=False
+            *(spec, server, world.data, records, task, root, _kept(world, task)),
+            choose_size=False,
         )
         return result, _weight(result, task, task.active)
 
-    def on_device(world: World, tasks: Tasks) -> tuple[server_lib.RunSums, Diagnostics]:
-        def one_chunk(
-            sums: server_lib.RunSums, tasks: Tasks
-        ) -> tuple[server_lib.RunSums, Diagnostics]:
+    def on_device(world: World, tasks: Tasks) -> tuple[Any, Diagnostics]:
+        def one_chunk(carry: tuple[Any, Any], tasks: Tasks) -> tuple[Any, Diagnostics]:
+            sums, clients = carry
             result, weights = jax.vmap(one_task, (None, 0))(world, tasks)
             with jax.named_scope("aggregation"):
                 sums = server_lib.add_updates(
                     sums, result.update, weights, tasks.scale, tasks.run
                 )
-            return sums, _silence_idle(result.diagnostics, tasks.active)
+                clients = _keep(clients, result.optimizer, weights, tasks)
+            told = _silence_idle(result.diagnostics, tasks.active)
+            return (sums, clients), told
 
         chunks = jax.tree.map(lambda leaf: leaf.reshape(-1, chunk), tasks)
-        zero = server_lib.zero_sums(world.params)
-        sums, diagnostics = jax.lax.scan(one_chunk, zero, chunks)
+        nothing = (server_lib.zero_sums(world.params), _zeros(world.clients))
+        (sums, clients), diagnostics = jax.lax.scan(one_chunk, nothing, chunks)
         flat = jax.tree.map(lambda leaf: leaf.reshape(-1), diagnostics)
         with jax.named_scope("aggregation"):
-            return jax.lax.psum(sums, AXIS), flat
+            return jax.lax.psum((sums, clients), AXIS), flat
 
     chunks = -(-count // (mesh.size * chunk))  # of one device
     padded = _pad_tasks(tasks, mesh.size * chunk * chunks)
-    sums, diagnostics = _on_devices(on_device, mesh)(world, padded)
-    return sums, jax.tree.map(lambda leaf: leaf[:count], diagnostics)
+    (sums, clients), diagnostics = _on_devices(on_device, mesh)(world, padded)
+    diagnostics = jax.tree.map(lambda leaf: leaf[:count], diagnostics)
+    return (sums, _replace_trained(world, tasks, diagnostics, clients)), diagnostics
+
+
+def _zeros(tree: Any) -> Any:
+    return jax.tree.map(jnp.zeros_like, tree)
+
+
+def _keep(clients: Any, new: Any, weights: jax.Array, tasks: Tasks) -> Any:
+    """Optimizers' states with those of a chunk of tasks; not of updates that failed."""
+    nobody = np.iinfo(np.int32).max  # an address that is out of range: not written
+    rows = jnp.where(weights > 0, tasks.client, nobody)
+
+    def write(leaf: jax.Array, values: jax.Array) -> jax.Array:
+        return leaf.at[tasks.run, rows].set(values, mode="drop")
+
+    return clients if clients is None else jax.tree.map(write, clients, new)
+
+
+def _replace_trained(
+    world: World, tasks: Tasks, diagnostics: Diagnostics, clients: Any
+) -> Any:
+    """The states of before, but for clients whose updates counted."""
+    if clients is None:
+        return None
+    trained = jnp.zeros(world.tables.sizes.shape, bool)
+    counts = tasks.active & ~diagnostics.diverged
+    trained = trained.at[tasks.run, tasks.client].max(counts)
+
+    def choose(new: jax.Array, old: jax.Array) -> jax.Array:
+        wide = trained.reshape(*trained.shape, *[1] * (new.ndim - 2))
+        return jnp.where(wide, new, old)
+
+    return jax.tree.map(choose, clients, world.clients)
 
 
 def _pad_tasks(tasks: Tasks, length: int) -> Tasks:
@@ -238,17 +281,19 @@ class _SlotResult(NamedTuple):
     weight: jax.Array
     scale: jax.Array
     run: jax.Array
-    diagnostics: Diagnostics
+    client: jax.Array
+    optimizer: Any  # its state, if clients keep theirs
+    diagnostics: Diagnostics | None
 
 
 def _train_one_by_one(
     spec: LocalSpec, placement: Placement, mesh: Mesh, world: World, tasks: Tasks
-) -> tuple[server_lib.RunSums, Diagnostics]:
+) -> tuple[tuple[server_lib.RunSums, Any], Diagnostics]:
     """Trains tasks as `placement` says; updates are added in the order of tasks."""
 
     def on_device(
         world: World, slots: tuple[_Slot, jax.Array]
-    ) -> tuple[server_lib.RunSums, Diagnostics]:
+    ) -> tuple[Any, Diagnostics]:
         own = jax.tree.map(lambda leaf: leaf[0], slots)
         run_slot = functools.partial(_run_slot, spec, world)
         some_slot = jax.tree.map(lambda leaf: leaf[0, 0], own[0])
@@ -258,10 +303,9 @@ def _train_one_by_one(
             nothing = None
 
         def one_phase(
-            carry: tuple[server_lib.RunSums, LocalState | None],
-            phase: tuple[_Slot, jax.Array],
-        ) -> tuple[Any, Diagnostics]:
-            sums, resumed = carry
+            carry: tuple[Any, LocalState | None], phase: tuple[_Slot, jax.Array]
+        ) -> tuple[Any, Any]:
+            ended, resumed = carry
             slots, order = phase
 
             def one_slot(states: Any, slot: _Slot) -> tuple[Any, _SlotResult]:
@@ -271,19 +315,19 @@ def _train_one_by_one(
                 return (opened, state), result
 
             states, results = jax.lax.scan(one_slot, (nothing, nothing), slots)
-            sums = _add_in_order(sums, results, order, mesh.size)
+            ended = _add_in_order(ended, results, order, mesh.size)
             if placement.handover:
                 resumed = _hand_over(placement, *states)
-            return (sums, resumed), results.diagnostics
+            return (ended, resumed), results.diagnostics
 
-        zero = server_lib.zero_sums(world.params)
-        (sums, _), diagnostics = jax.lax.scan(one_phase, (zero, nothing), own)
-        return sums, jax.tree.map(lambda leaf: leaf.reshape(-1), diagnostics)
+        before = (server_lib.zero_sums(world.params), world.clients)
+        (ended, _), diagnostics = jax.lax.scan(one_phase, (before, nothing), own)
+        return ended, jax.tree.map(lambda leaf: leaf.reshape(-1), diagnostics)
 
     slots = _lay_out(placement, tasks)
     order = jnp.broadcast_to(placement.order, (mesh.size, *placement.order.shape))
-    sums, diagnostics = _on_devices(on_device, mesh)(world, (slots, order))
-    return sums, jax.tree.map(lambda leaf: leaf[placement.ended], diagnostics)
+    ended, diagnostics = _on_devices(on_device, mesh)(world, (slots, order))
+    return ended, jax.tree.map(lambda leaf: leaf[placement.ended], diagnostics)
 
 
 def _lay_out(placement: Placement, tasks: Tasks) -> _Slot:
@@ -303,7 +347,7 @@ def _first_state(spec: LocalSpec, world: World, slot: _Slot) -> LocalState:
     server = jax.tree.map(lambda leaf: leaf[task.run], world.params)
     root = world.root_keys[task.run]
     prepared = prepare(spec, server, _records(world, task), task, root)
-    return begin(spec, server, prepared, task)
+    return begin(spec, server, prepared, task, _kept(world, task))
 
 
 def _run_slot(
@@ -325,7 +369,7 @@ def _run_slot(
 
     def work() -> tuple[LocalState | None, _SlotResult]:
         prepared = prepare(spec, server, records, task, root)
-        state = begin(spec, server, prepared, task)
+        state = begin(spec, server, prepared, task, _kept(world, task))
         if resumed is not None:
             started = state
             state = jax.lax.cond(slot.first > 0, lambda: resumed, lambda: started)
@@ -336,7 +380,9 @@ def _run_slot(
         result = finish(server, prepared, state, task)
         weight = _weight(result, task, slot.last == spec.steps)
         told = _SlotResult(
-            result.update, weight, task.scale, task.run, result.diagnostics
+            *(result.update, weight, task.scale, task.run, task.client),
+            None if world.clients is None else result.optimizer,
+            result.diagnostics,
         )
         return (None if idle is None else state), told
 
@@ -348,32 +394,41 @@ def _run_slot(
 
 
 def _add_in_order(
-    sums: server_lib.RunSums, results: _SlotResult, order: jax.Array, devices: int
-) -> server_lib.RunSums:
+    ended: tuple[server_lib.RunSums, Any],
+    results: _SlotResult,
+    order: jax.Array,
+    devices: int,
+) -> tuple[server_lib.RunSums, Any]:
     """Adds what ended in a phase on any device, in the order of tasks.
 
     Every device adds all updates: rounded in one order, sums do not depend on which
-    device trained what, nor on how many there are.
+    device trained what, nor on how many there are. Optimizers' states of clients that
+    keep them are written on the way.
     """
     with jax.named_scope("aggregation"):
-        mine = (results.update, results.weight, results.scale, results.run)
+        mine = results._replace(diagnostics=None)
         if devices > 1:
             mine = jax.lax.all_gather(mine, AXIS)
             mine = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), mine)
 
-        def add(
-            sums: server_lib.RunSums, place: jax.Array
-        ) -> tuple[server_lib.RunSums, None]:
-            update, weight, scale, run = jax.tree.map(
-                lambda leaf: leaf[place][None], mine
-            )
-            return jax.lax.cond(
-                weight[0] > 0,
-                lambda: server_lib.add_updates(sums, update, weight, scale, run),
-                lambda: sums,
-            ), None
+        def add(both: Any, place: jax.Array) -> tuple[Any, None]:
+            sums, clients = both
+            one = jax.tree.map(lambda leaf: leaf[place][None], mine)
 
-        return jax.lax.scan(add, sums, order)[0]
+            def added() -> tuple[server_lib.RunSums, Any]:
+                total = server_lib.add_updates(
+                    sums, one.update, one.weight, one.scale, one.run
+                )
+                start = (one.run[0], one.client[0])
+                return total, jax.tree.map(
+                    lambda leaf, new: leaf.at[start].set(new[0]),
+                    clients,
+                    one.optimizer,
+                )
+
+            return jax.lax.cond(one.weight[0] > 0, added, lambda: both), None
+
+        return jax.lax.scan(add, ended, order)[0]
 
 
 def _hand_over(

@@ -136,6 +136,7 @@ def train_client(
     records: ClientRecords,
     task: Tasks,
     root: jax.Array,
+    kept: Any = None,
     *,
     choose_size: bool,
 ) -> LocalResult:
@@ -144,13 +145,13 @@ def train_client(
     Paper: Algorithm 1, client side.  `task` is one row (scalars), `root` the words of
     the run's root key.  With `choose_size` each batch runs in the smallest padded size
     that holds it, by a branch that only pays when tasks are not vmapped; the result is
-    the same.
+    the same. `kept` is the state of the client's optimizer to go on from, if any.
     """
     prepared = prepare(spec, params, records, task, root)
     state = advance(
         spec,
         prepared,
-        begin(spec, params, prepared, task),
+        begin(spec, params, prepared, task, kept),
         data,
         records,
         task,
@@ -195,9 +196,9 @@ def prepare(
 
 
 def begin(
-    spec: LocalSpec, params: Params, prepared: Prepared, task: Tasks
+    spec: LocalSpec, params: Params, prepared: Prepared, task: Tasks, kept: Any
 ) -> LocalState:
-    """A task before its first step."""
+    """A task before its first step; its optimizer starts anew unless one is `kept`."""
     width = prepared.batches.positions.shape[1]
     nothing = jnp.zeros((spec.steps,), jnp.float32)
     trace = StepTrace(
@@ -206,8 +207,9 @@ def begin(
         jnp.zeros((spec.steps,), jnp.int32),
         nothing,
     )
-    optimizer = spec.optimizer(task.learning_rate, task.momentum)
-    return LocalState(params, optimizer.init(params), trace)
+    if kept is None:
+        kept = spec.optimizer(task.learning_rate, task.momentum).init(params)
+    return LocalState(params, kept, trace)
 
 
 def advance(
@@ -292,7 +294,7 @@ def finish(
             kept,
             diverged,
         )
-    return LocalResult(update, task.clip_bound, diagnostics)
+    return LocalResult(update, task.clip_bound, diagnostics, state.optimizer)
 
 
 def _masked_norm(tree: Params, mask: Params) -> jax.Array:

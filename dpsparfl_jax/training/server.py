@@ -101,4 +101,8 @@ def make_server(optimizer: str = "plain") -> Server:
         moved = ServerState(params, inner, jax.tree.map(average, state.average, params))
         return jax.tree.map(lambda new, old: jnp.where(arrived, new, old), moved, state)
 
-    return Server(init, jax.vmap(one_run))
+    def step(state: ServerState, sums: RunSums, rates: ServerRates) -> ServerState:
+        own = state._replace(clients=None)  # theirs is not the server's to change
+        return jax.vmap(one_run)(own, sums, rates)._replace(clients=state.clients)
+
+    return Server(init, step)

@@ -1,5 +1,7 @@
 """What the server may do with updates: schedules, averages, weights, an earlier end."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -9,6 +11,8 @@ from dpsparfl_jax.config import ServerConfig
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.runner import checkpoint, grouping, server_rates
 from dpsparfl_jax.runner.batch import Batch
+from dpsparfl_jax.training import keys, local, models
+from dpsparfl_jax.types import Tasks
 from tests import toy
 
 AVERAGED = {"averaging": "ema", "average_decay": 0.6}
@@ -48,6 +52,15 @@ CHANGES = {
 def run(**changes):
     """All clients keep half of the coordinates only where that is asked for."""
     return fl.simulate(toy.settings(**changes), progress=False)
+
+
+def cut_back(folder):
+    """A finished run without its last checkpoint."""
+    newest = max((folder / "checkpoints").glob("[0-9]"))
+    for path in sorted(newest.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    newest.rmdir()
+    (folder / "DONE").unlink()
 
 
 def sparse(**changes):
@@ -144,11 +157,7 @@ def test_a_resumed_run_has_its_average(tmp_path):
     """A run cut back to an earlier checkpoint ends with equal bits."""
     settings = toy.settings(server=AVERAGED, perf={"checkpoint_every": 2})
     whole = fl.simulate(settings, tmp_path / "run", progress=False)
-    newest = max((tmp_path / "run" / "checkpoints").glob("[0-9]"))
-    for path in sorted(newest.rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
-    newest.rmdir()
-    (tmp_path / "run" / "DONE").unlink()
+    cut_back(tmp_path / "run")
     resumed = fl.simulate(settings, tmp_path / "run", progress=False)
     assert checkpoint.digest(resumed.average) == checkpoint.digest(whole.average)
     loaded = fl.load_params(tmp_path / "run", averaged=True)
@@ -226,3 +235,72 @@ def test_runs_on_validation_images_do_not_share_a_batch_with_others():
         for images in ("test", "validation", "test")
     ]
     assert sorted(grouping.group_runs(runs)) == [[0, 2], [1]]
+
+
+KEPT = {"optimizer": "momentum", "momentum": 0.8, "optimizer_state": "kept"}
+
+
+@pytest.mark.parametrize(
+    ("execution", "devices"),
+    [("map", 1), ("map", 2), ("vmap", 1), ("chunked", 2)],
+)
+def test_momentum_that_is_kept_goes_on_where_its_client_left_off(execution, devices):
+    """Written out: every task by hand, from the state its client had at its end."""
+    perf = {"execution": execution, "devices": devices, "chunk_size": 2}
+    settings = toy.settings(training=KEPT, perf=perf)
+    prepared = toy.prepare(settings)
+    batch = Batch([prepared])
+    *_, (last,) = batch.train()
+    sets, plan = prepared.data.images.sets, prepared.schedule
+    outline = prepared.outline
+    model = models.make_model("logistic")
+    params = batch.initial[0].params
+    spec = local.make_spec(
+        model,
+        params,
+        outline.image_shape,
+        steps=4,
+        padded_sizes=outline.padded_sizes,
+        optimizer="momentum",
+    )
+    train = jax.jit(functools.partial(local.train_client, spec, choose_size=False))
+    kept = {}
+    root = keys.root_key_words(settings.seed)[0]
+    for t in range(plan.num_rounds):
+        total, weights = jax.tree.map(np.zeros_like, params), 0.0
+        for slot in np.flatnonzero(plan.sends[t]):
+            task = Tasks(*(column[t, slot] for column in batch.tasks[0]))
+            client = int(task.client)
+            records = local.ClientRecords(
+                batch.tables.indices[0, client], batch.tables.sizes[0, client]
+            )
+            result = train(params, sets.train, records, task, root, kept.get(client))
+            kept[client] = result.optimizer
+            total = jax.tree.map(
+                lambda a, b, w=task.weight: a + w * b, total, result.update
+            )
+            weights += task.weight
+        params = jax.tree.map(lambda a, b, w=weights: a + b / w, params, total)
+    leaves = map(jax.tree.leaves, (params, last.state.params))
+    for mine, other in zip(*leaves, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=2e-5, atol=2e-5)
+    trace = last.state.clients[0].trace
+    for client, state in kept.items():
+        leaves = map(jax.tree.leaves, (state[0].trace, trace))
+        for mine, other in zip(*leaves, strict=True):
+            np.testing.assert_allclose(mine, other[client], rtol=1e-4, atol=1e-4)
+    never = set(range(6)) - set(kept)
+    assert all(not leaf[list(never)].any() for leaf in jax.tree.leaves(trace))
+
+
+def test_momentum_that_is_kept_is_resumed_and_matters(tmp_path):
+    settings = toy.settings(training=KEPT, perf={"checkpoint_every": 2})
+    whole = fl.simulate(settings, tmp_path / "run", progress=False)
+    cut_back(tmp_path / "run")
+    resumed = fl.simulate(settings, tmp_path / "run", progress=False)
+    assert checkpoint.digest(resumed.params) == checkpoint.digest(whole.params)
+    anew = run(training={**KEPT, "optimizer_state": "reset"})
+    assert checkpoint.digest(anew.params) != checkpoint.digest(whole.params)
+    nothing = {**KEPT, "momentum": 0.0}
+    kept, sgd = run(training=nothing), run(training={"optimizer": "sgd"})
+    assert checkpoint.digest(kept.params) == checkpoint.digest(sgd.params)
