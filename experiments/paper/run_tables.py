@@ -30,8 +30,9 @@ _RUN = [
     *("participation_gap", "epsilon_margin", "late", "epsilon_wasted"),
     "energy_broken",
     *("trained_rounds", "accuracy", "trained_delay_s", "round_wall_s", "train_wall_s"),
+    *("best_accuracy", "accuracy_averaged", "epsilon_left"),
 ]
-_SEEN = ["round", "accuracy", "cumulative_delay_s"]
+_SEEN = ["round", "accuracy", "accuracy_averaged", "cumulative_delay_s"]
 _MOST_ROWS = 60  # of a curve over rounds
 
 
@@ -61,6 +62,7 @@ def build(
         if recorded is not None:
             _check_plan(run, schedule, recorded)
             evaluated = recorded.rounds.dropna(subset=["accuracy"])
+            evaluated = evaluated.reindex(columns=[*evaluated.columns.union(_SEEN)])
             evaluations.append(evaluated[_SEEN].assign(**label))
             last = evaluated.iloc[-1]
             run_rows[-1] |= {
@@ -70,6 +72,9 @@ def build(
                 "round_wall_s": recorded.rounds["device_s"].median(),
                 "train_wall_s": recorded.rounds["device_s"].sum(),
                 "epsilon_margin": _least_left(run_rows[-1], recorded),
+                "best_accuracy": evaluated["accuracy"].max(),
+                "accuracy_averaged": last["accuracy_averaged"],
+                "epsilon_left": _mean_left(recorded),
             }
     blank = pd.DataFrame(columns=["series", "seed", *_SEEN])
     evaluation_rows = pd.concat(evaluations) if evaluations else blank
@@ -109,6 +114,11 @@ def _least_left(planned: dict[str, Any], recorded: records.RecordedRun) -> float
     left = (clients["epsilon_asked"] - clients["epsilon_spent"]).min()
     margin = planned["epsilon_margin"]
     return None if margin is None else min(margin, left)
+
+
+def _mean_left(recorded: records.RecordedRun) -> float:
+    clients = recorded.clients
+    return float((clients["epsilon_asked"] - clients["epsilon_spent"]).mean())
 
 
 def _about(settings: RunConfig, schedule: Schedule) -> dict[str, Any]:

@@ -69,6 +69,7 @@ class Sweep(NamedTuple):
     trained: bool = True
     quick_only: bool = False  # trained at the quick scale alone, planned as in full
     seeds: tuple[int, ...] = ()  # instead of the scale's
+    whole: bool = False  # trained until the budgets end, at the full scale
 
 
 def _points(label: str, setting: str, values: str, quick: str) -> tuple[Series, ...]:
@@ -271,6 +272,7 @@ class SweepRun(NamedTuple):
 def runs_of(sweep: str, scale: str, base: Changes) -> list[SweepRun]:
     """All runs of a sweep; `base` says where images lie and other things of speed."""
     what, size = SWEEPS[sweep], SCALES[scale]
+    most = size._replace(rounds=0) if what.whole and scale == "full" else size
     preset = presets.get_preset(what.preset).settings
     common = {**what.changes, **(what.quick if scale == "quick" else {}), **base}
     runs = []
@@ -289,7 +291,7 @@ def runs_of(sweep: str, scale: str, base: Changes) -> list[SweepRun]:
                     series,
                     seed,
                     grid.run_name({**series.changes, "seed": str(seed)}),
-                    _trained_run(preset, changes, size) if trained else None,
+                    _trained_run(preset, changes, most) if trained else None,
                     _planned_run(preset, changes),
                 )
             )
@@ -297,10 +299,8 @@ def runs_of(sweep: str, scale: str, base: Changes) -> list[SweepRun]:
 
 
 def _trained_run(preset: RunConfig, changes: Changes, size: Scale) -> RunConfig:
-    rounds = min(
-        size.rounds,
-        int(changes.get("length.rounds", preset.length.rounds)) or size.rounds,
-    )
+    wanted = int(changes.get("length.rounds", preset.length.rounds))
+    rounds = min(filter(None, (size.rounds, wanted)), default=0)  # 0: no limit
     return grid.change(
         preset, {**changes, **size.changes, "length.rounds": str(rounds)}
     )
