@@ -61,7 +61,11 @@ _PARTICIPATIONS = flags.DEFINE_integer(
     lower_bound=1,
 )
 _LIMIT = flags.DEFINE_integer(
-    "limit", 10_000, "participations to look at, at most", lower_bound=1
+    "limit",
+    10_000,
+    "participations to look at, at most (default for --advise: "
+    f"{_DEFAULT.privacy.max_participations}, as runs have it)",
+    lower_bound=1,
 )
 _JSON = flags.DEFINE_string("json", "", "file for the numbers")
 _PLOT = flags.DEFINE_string("plot", "budget.png", "file of the figure; empty for none")
@@ -158,6 +162,9 @@ def give_advice() -> None:
     """Prints, draws and writes the settings that spend the budgets best."""
     if _PARTICIPATIONS.value is not None:
         raise InputError("--participations is not for --advise: leave one of them out.")
+    limit = _LIMIT.value
+    if not flags.FLAGS[_LIMIT.name].present:
+        limit = _DEFAULT.privacy.max_participations  # after which runs retire a client
     clients = advise.Clients(
         advice.budgets_of(_EPSILON.value),
         examples=_EXAMPLES.value,
@@ -165,7 +172,7 @@ def give_advice() -> None:
         channels=_CHANNELS.value,
         delta=_DELTA.value,
         overflow_probability=_OVERFLOW.value,
-        limit=_LIMIT.value,
+        limit=limit,
     )
     limits = advise.Limits(
         _MOST_EXAMPLES.value or math.inf, _MOST_ROUNDS.value or math.inf

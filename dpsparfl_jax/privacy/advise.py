@@ -110,11 +110,12 @@ class Limits:
 
 
 class _Candidate(NamedTuple):
-    """A setting as sketched: how good it can be, and what it costs at least."""
+    """A setting as sketched: how good it can be, and what it costs."""
 
     setting: Setting
     most_signal: float
     least_examples: float
+    most_examples: float
     least_rounds: int
 
 
@@ -155,8 +156,7 @@ def frontier(
     candidates = _candidates(clients, limits, grid, track)
     top = _BEYOND * limits.examples
     if math.isinf(top):
-        top = max((each.least_examples for each in candidates), default=1.0)
-        top *= 1 + _ABOVE + _BELOW  # at most what the dearest costs
+        top = max((each.most_examples for each in candidates), default=1.0)
     known: dict[Setting, Spending] = {}
 
     def exactly(setting: Setting) -> Spending:
@@ -268,12 +268,11 @@ def _candidates(
                 np.minimum(np.floor(steps / tau), clients.limit).astype(np.int64)
                 for steps in (low, high)
             )
-            cost, hope = (_spending(setting, clients, k) for k in (least, most))
-            dear = cost.examples > _BEYOND * limits.examples
-            if hope.signal > 0 and not dear and cost.rounds <= limits.rounds:
-                found.append(
-                    _Candidate(setting, hope.signal, cost.examples, cost.rounds)
-                )
+            cheap, dear = (_spending(setting, clients, k) for k in (least, most))
+            within = cheap.examples <= _BEYOND * limits.examples
+            if dear.signal > 0 and within and cheap.rounds <= limits.rounds:
+                costs = cheap.examples, dear.examples, cheap.rounds
+                found.append(_Candidate(setting, dear.signal, *costs))
     return sorted(found, key=lambda each: each.most_signal, reverse=True)
 
 
@@ -307,8 +306,9 @@ def _inverted(
     after = np.searchsorted(epsilon, budgets, side="right")
     edges = np.concatenate([[0.0], steps, [math.inf]])
     low, high = edges[after], edges[after + 1]
-    rising = np.isfinite(epsilon) & (np.diff(epsilon, append=math.inf) > 0)
-    if np.sum(rising) > 1:
+    finite = epsilon[np.isfinite(epsilon)]  # infinite where overflow has used delta up
+    rising = np.flatnonzero(np.diff(finite, append=math.inf) > 0)
+    if len(rising) > 1:
         x, y = epsilon[rising], np.log(steps[rising])
         inside = (budgets >= x[0]) & (budgets <= x[-1])
         curve = interpolate.PchipInterpolator(x, y, extrapolate=False)
