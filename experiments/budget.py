@@ -6,9 +6,16 @@ r"""What a privacy budget affords.
 prints how often a client may take part under both accountants and draws epsilon over
 participations. With `--participations 100` it also prints the noise multiplier that
 affords so many. Neighbouring data sets differ in one record replaced by a null one.
+
+    python -m experiments.budget --advise --examples 1000 --epsilon 2..10
+
+looks for settings that spend such budgets well: the largest signal, (batch / sigma) *
+sqrt(steps afforded), for the examples that clients train on. It prints and draws the
+frontier of both, beside what --sigma, --batch and --steps give.
 """
 
 import json
+import math
 import pathlib
 
 import numpy as np
@@ -17,12 +24,12 @@ from tqdm import tqdm
 
 from dpsparfl_jax import config
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.privacy import budgets, calibrate, first_ledger, poisson
-from dpsparfl_jax.privacy.accountants import all_accountants
+from dpsparfl_jax.privacy import advise, budgets, calibrate, first_ledger, poisson
+from dpsparfl_jax.privacy.accountants import all_accountants, make_accountant
 from dpsparfl_jax.privacy.curves import CurveStore, affordable
 from dpsparfl_jax.privacy.mechanism import Mechanism, Release, group_mechanisms
 
-from . import cli
+from . import advice, cli
 
 _DEFAULT = config.RunConfig()
 _SIGMA = flags.DEFINE_float(
@@ -42,7 +49,11 @@ _OVERFLOW = flags.DEFINE_float(
     "probability that one step cuts its padded batch off, charged to delta (a run "
     f"allows up to {_DEFAULT.privacy.overflow_probability:g})",
 )
-_EPSILON = flags.DEFINE_string("epsilon", "2,5,10", "budgets, separated by commas")
+_EPSILON = flags.DEFINE_string(
+    "epsilon",
+    "2,5,10",
+    "budgets, separated by commas; for --advise also a range as in 2..10",
+)
 _PARTICIPATIONS = flags.DEFINE_integer(
     "participations",
     None,
@@ -50,13 +61,35 @@ _PARTICIPATIONS = flags.DEFINE_integer(
     lower_bound=1,
 )
 _LIMIT = flags.DEFINE_integer(
-    "limit", 10_000, "participations to look at, at most", lower_bound=1
+    "limit",
+    10_000,
+    "participations to look at, at most (default for --advise: "
+    f"{_DEFAULT.privacy.max_participations}, as runs have it)",
+    lower_bound=1,
 )
 _JSON = flags.DEFINE_string("json", "", "file for the numbers")
 _PLOT = flags.DEFINE_string("plot", "budget.png", "file of the figure; empty for none")
 _CACHE = flags.DEFINE_string(
     "cache_dir", _DEFAULT.perf.cache_dir, "folder of computed epsilon curves"
 )
+_ADVISE = flags.DEFINE_bool("advise", False, "look for settings that spend well")
+_CLIENTS = flags.DEFINE_integer("clients", 20, "for --advise: clients", lower_bound=1)
+_CHANNELS = flags.DEFINE_integer(
+    "channels", 5, "for --advise: clients that take part in a round", lower_bound=1
+)
+_MOST_EXAMPLES = flags.DEFINE_float(
+    "most_examples",
+    2e6,
+    "for --advise: examples that all clients may train on; 0 for no limit",
+    lower_bound=0,
+)
+_MOST_ROUNDS = flags.DEFINE_integer(
+    "most_rounds", 0, "for --advise: rounds at most; 0 for no limit", lower_bound=0
+)
+_MOST_BATCH = flags.DEFINE_float(
+    "most_batch", 256, "for --advise: the largest batch to look at (at most 256)"
+)
+_ONLY_FOR_ADVICE = (_CLIENTS, _CHANNELS, _MOST_EXAMPLES, _MOST_ROUNDS, _MOST_BATCH)
 
 
 def mechanism_from_flags() -> Mechanism:
@@ -75,6 +108,14 @@ def main() -> None:
     if _PLOT.value:
         cli.check_picture(_PLOT.value)
     mechanism = mechanism_from_flags()
+    if _ADVISE.value:
+        give_advice()
+        return
+    for flag in _ONLY_FOR_ADVICE:
+        if flags.FLAGS[flag.name].present:
+            raise InputError(
+                f"--{flag.name} is for --advise: add that, or leave it out."
+            )
     wanted = budgets.parse_budgets(_EPSILON.value)
     epsilons = budgets.given_budgets(wanted, len(wanted))
     names = [part.strip() for part in _EPSILON.value.split(",")]
@@ -113,6 +154,49 @@ def main() -> None:
         from dpsparfl_jax.report import plan_pictures  # loads matplotlib
 
         figure = plan_pictures.epsilon_figure(curves, wanted, _DELTA.value, title)
+        figure.savefig(_PLOT.value, dpi=150)
+        print(f"figure: {_PLOT.value}")
+
+
+def give_advice() -> None:
+    """Prints, draws and writes the settings that spend the budgets best."""
+    if _PARTICIPATIONS.value is not None:
+        raise InputError("--participations is not for --advise: leave one of them out.")
+    limit = _LIMIT.value
+    if not flags.FLAGS[_LIMIT.name].present:
+        limit = _DEFAULT.privacy.max_participations  # after which runs retire a client
+    clients = advise.Clients(
+        advice.budgets_of(_EPSILON.value),
+        examples=_EXAMPLES.value,
+        count=_CLIENTS.value,
+        channels=_CHANNELS.value,
+        delta=_DELTA.value,
+        overflow_probability=_OVERFLOW.value,
+        limit=limit,
+    )
+    limits = advise.Limits(
+        _MOST_EXAMPLES.value or math.inf, _MOST_ROUNDS.value or math.inf
+    )
+    present = advise.Setting(_SIGMA.value, _BATCH.value, _STEPS.value)
+    grid = advise.settings_grid(clients.examples, _MOST_BATCH.value)
+    store = CurveStore(make_accountant("pld"), _CACHE.value)
+    given = advice.seek(clients, limits, present, grid, store)
+    title = (
+        f"{clients.count} clients of {clients.examples} records, epsilon "
+        f"{_EPSILON.value}, delta {clients.delta:g}"
+    )
+    print(title)
+    print(advice.table(given))
+    print(advice.sentence(given))
+    if _JSON.value:
+        text = json.dumps(advice.numbers(given), indent=1)
+        pathlib.Path(_JSON.value).write_text(text + "\n")
+    if _PLOT.value:
+        from dpsparfl_jax.report import plan_pictures  # loads matplotlib
+
+        figure = plan_pictures.frontier_figure(
+            given.frontier, given.best, given.present, limits.examples, title
+        )
         figure.savefig(_PLOT.value, dpi=150)
         print(f"figure: {_PLOT.value}")
 

@@ -19,6 +19,16 @@ def draw_budgets(
     return rng.host_stream(seed, "budgets").uniform(low, high, num_clients)
 
 
+def spread_budgets(low: float, high: float, count: int) -> NDArray[np.float64]:
+    """Epsilons that stand for budgets drawn uniformly: `count` even quantiles."""
+    if not 0 < low <= high < np.inf:
+        raise InputError(
+            "a range of epsilons goes from a positive one to a larger one, not from "
+            f"{low:g} to {high:g}."
+        )
+    return low + (high - low) * (np.arange(count) + 0.5) / count
+
+
 def given_budgets(values: ArrayLike, num_clients: int) -> NDArray[np.float64]:
     """Epsilon of every client [U] as the user gives it."""
     budgets = np.asarray(values, np.float64)

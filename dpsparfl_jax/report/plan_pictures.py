@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dpsparfl_jax.planning.schedule import Schedule
 from dpsparfl_jax.planning.theory import QueueBounds
+from dpsparfl_jax.privacy.advise import Spending
 from dpsparfl_jax.units import ratio_to_db
 from dpsparfl_jax.wireless.world import World
 
@@ -37,6 +38,44 @@ def epsilon_figure(
         axes.axhline(budget, color="0.6", lw=0.8, ls=":")
     axes.set_xlim(0, longest)
     axes.set_ylim(0, top)
+    axes.legend(frameon=False, loc="lower right")
+    return figure
+
+
+def frontier_figure(
+    frontier: Sequence[Spending],
+    best: Spending | None,
+    present: Spending,
+    most_examples: float,
+    title: str,
+) -> Figure:
+    """Signal over examples: the frontier, the best within the limit, what is set now.
+
+    Every point says its noise multiplier; a dotted line is the limit, if there is one.
+    """
+    figure = Figure(figsize=(6.5, 4.2), layout="constrained")
+    axes = figure.add_subplot(
+        xscale="log", xlabel="examples that all clients train on", ylabel="signal"
+    )
+    axes.set_title(title, fontsize="medium")
+    examples = [row.examples for row in frontier]
+    axes.plot(examples, [row.signal for row in frontier], "o-", ms=3, label="frontier")
+    for row in frontier:
+        axes.annotate(
+            f"{row.setting.noise_multiplier:g}",
+            (row.examples, row.signal),
+            xytext=(0, -10),
+            textcoords="offset points",
+            fontsize="x-small",
+        )
+    if best is not None:
+        name = "best within the limit" if np.isfinite(most_examples) else "best"
+        axes.plot(best.examples, best.signal, "*", ms=13, label=name)
+    if present.signal > 0:  # a logarithm has no place for nobody taking part
+        axes.plot(present.examples, present.signal, "X", ms=8, label="present settings")
+    if np.isfinite(most_examples):
+        axes.axvline(most_examples, color="0.6", lw=0.8, ls=":")
+    axes.set_ylim(bottom=0)
     axes.legend(frameon=False, loc="lower right")
     return figure
 

@@ -1,9 +1,14 @@
 """Does `experiments.budget` answer a user, and refuse what has no answer?"""
 
+import dataclasses
 import json
 
+import numpy as np
 import pytest
 
+from dpsparfl_jax import config
+from dpsparfl_jax.privacy import advise
+from experiments import advice
 from tests.commands import assert_refused, call_program, run_program
 
 EXAMPLE = (
@@ -72,7 +77,84 @@ def test_the_table_the_numbers_and_the_figure(tmp_path):
         ("--plot=/", "is a folder"),
         ("--plot=figure.xyz", "ending is one of pdf, png, svg"),
         ("--participations=0", "0 is not a positive integer"),
+        ("--epsilon=2..10", "separated by commas"),
+        ("--clients=3", "--clients is for --advise"),
     ],
 )
 def test_bad_input_gets_one_sentence_and_exit_code_2(tmp_path, flag, message):
     assert_refused(budget(tmp_path, flag), message)
+
+
+ADVISE = (
+    *("--advise", "--examples=60", "--most_batch=8", "--epsilon=5..8", "--batch=4"),
+    *("--most_examples=2e4", "--clients=10", "--channels=2"),
+)
+
+
+def test_advice_is_a_table_flags_numbers_and_a_figure(tmp_path):
+    done = budget(tmp_path, *ADVISE)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    numbers = json.loads((tmp_path / "b.json").read_text())
+    best, present, rows = (numbers[name] for name in ("best", "present", "frontier"))
+    within = [row for row in rows if row["examples"] <= 2e4]
+    assert best == max(within, key=lambda row: row["signal"])
+    assert len(within) < len(rows)  # what more would give is shown as well
+    assert numbers["limits"] == {"examples": 2e4, "rounds": None}
+    assert len(numbers["epsilons"]) == 40
+    assert present["noise_multiplier"] == 0.6
+    for row in (*rows, present):
+        noisy = row["participations_mean"] * row["local_steps"]
+        assert row["examples"] == pytest.approx(10 * noisy * row["batch_size"])
+    flags = (
+        f"--privacy.noise_multiplier={best['noise_multiplier']:g} "
+        f"--training.batch_size={best['batch_size']:g} "
+        f"--training.local_steps={best['local_steps']}"
+    )
+    assert numbers["flags"] == flags
+    assert f"within the limits pass {flags} (" in done.stdout
+    lines = done.stdout.splitlines()
+    (marked,) = [line for line in lines if line.endswith("<- best within the limits")]
+    assert marked.split()[0] == f"{best['noise_multiplier']:g}"
+    assert len([line for line in lines if line.endswith("present settings")]) == 1
+    assert (tmp_path / "b.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_flags_of_advice_are_settings_of_a_run():
+    def row(noise, counts):
+        setting = advise.Setting(noise, 16, 5)
+        return advise.Spending(setting, np.array(counts), 9, 1e4, 100.0 * noise)
+
+    clients = advise.Clients(np.array([2.0, 5.0]), 100, 2, 1, 1e-3)
+    few, many, none = row(1.5, [3, 7]), row(2.0, [40, 2001]), row(0.0, [0, 0])
+    given = advice.Advice(clients, advise.Limits(), [few, many], few, none)
+    assert "max_participations" not in advice.flags_of(given)
+    assert "nobody can take part with the present settings" in advice.sentence(given)
+    given = dataclasses.replace(given, best=many, present=few)
+    assert "1.33 times the signal of the present" in advice.sentence(given)
+    changes = dict(each[2:].split("=") for each in advice.flags_of(given).split())
+    assert list(changes.values()) == ["2", "16", "5", "2001"]
+    for name in changes:
+        section, setting = name.split(".")
+        assert hasattr(getattr(config.RunConfig(), section), setting)
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--epsilon=8..5", "from a positive one to a larger one"),
+        ("--epsilon=0..5", "from a positive one to a larger one"),
+        ("--epsilon=5..", "separated by commas"),
+        ("--clients=0", "0 is not a positive integer"),
+        ("--channels=0", "0 is not a positive integer"),
+        ("--most_examples=-1", "is not a non-negative number"),
+        ("--most_rounds=-1", "-1 is not a non-negative integer"),
+        ("--most_batch=2", "batches of 4 records and more"),
+        ("--batch=61", "sampling rate above 1"),
+        ("--participations=5", "--participations is not for --advise"),
+        ("--delta=0", "delta must lie strictly between 0 and 1"),
+        ("--most_examples=1", "lets anybody take part within these limits"),
+    ],
+)
+def test_advice_refuses_what_has_no_answer(tmp_path, flag, message):
+    assert_refused(budget(tmp_path, *ADVISE, flag), message)

@@ -57,6 +57,19 @@ def test_rates_example():
     np.testing.assert_allclose(rates, shown, atol=6e-4)
 
 
+def test_spread_budgets_stand_for_drawn_ones():
+    even = budgets.spread_budgets(2, 10, 40)
+    drawn = np.sort(budgets.draw_budgets(3, 40_000, 2, 10)).reshape(40, -1)
+    np.testing.assert_allclose(even, drawn.mean(axis=1), atol=0.1)
+    assert list(budgets.spread_budgets(3, 3, 2)) == [3, 3]
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 1), (2, 1), (1, np.inf)])
+def test_a_range_of_budgets_that_is_none_is_refused(low, high):
+    with pytest.raises(InputError, match="from a positive one to a larger one"):
+        budgets.spread_budgets(low, high, 4)
+
+
 def test_rates_are_cut_at_one_and_zero_if_nobody_can():
     assert list(budgets.participation_rates([90, 10], 2)) == [1.0, 0.2]
     assert list(budgets.participation_rates([0, 0], 2)) == [0.0, 0.0]
