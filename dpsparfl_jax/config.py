@@ -61,6 +61,12 @@ class DataConfig(Section):
         moves="nothing",
     )
     glyphs_seed: int = opt(0, "which set of glyphs is drawn", low=0)
+    features: str = opt(
+        "pixels",
+        "what models see of an image: its pixels, or scattering coefficients (fixed "
+        "wavelets, which cost no privacy)",
+        choices=("pixels", "scattering"),
+    )
     partition: str = opt(
         "iid",
         "how clients share the images: at random, by class with Dirichlet weights, in "
@@ -97,7 +103,7 @@ class DataConfig(Section):
     @property
     def image_set(self) -> tuple[object, ...]:
         """What says which images are read: equal for runs that can share them."""
-        named = self.name, self.dir, self.tfds_dir, self.glyphs_seed
+        named = self.name, self.dir, self.tfds_dir, self.glyphs_seed, self.features
         if self.name != "glyphs":
             return named
         # As many are drawn as the clients need.
@@ -384,7 +390,8 @@ class PerfConfig(Section):
     )
     cache_dir: str = opt(
         "~/.cache/dpsparfl_jax",
-        "folder of computed epsilon curves and compiled programs; empty keeps none",
+        "folder of computed epsilon curves, features and compiled programs; empty "
+        "keeps none",
         moves="nothing",
     )
 

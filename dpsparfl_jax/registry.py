@@ -130,7 +130,11 @@ SPARSIFIERS: Registry[str] = Registry(
     "sparsifier", _all_in("sparsifiers", "bernoulli fixed_count structured")
 )
 MODELS: Registry[str] = Registry(
-    "model", _all_in("training.models", "mnist_cnn cifar_cnn small_cnn logistic")
+    "model",
+    _all_in(
+        "training.models",
+        "mnist_cnn cifar_cnn mnist_cnn_tanh cifar_cnn_tanh norm_cnn small_cnn logistic",
+    ),
 )
 OPTIMIZERS: Registry[str] = Registry(
     "optimizer", _all_in("training.optimizers", "plain sgd momentum adam")

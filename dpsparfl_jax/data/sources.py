@@ -7,14 +7,22 @@ files in `<dir>/<name>/`, then in `<dir>` itself. Without it:
 2. `fashion_mnist` comes from Debian's package dataset-fashion-mnist if installed;
 3. everything else, and `fashion_mnist` otherwise, comes from TensorFlow Datasets.
 
-A real set that is not found is refused, never replaced by another.
+A real set that is not found is refused, never replaced by another. What `features` asks
+for is then computed of its images, or read from where it is kept.
 """
 
 import pathlib
 from typing import NamedTuple
 
 from dpsparfl_jax.config import DataConfig
-from dpsparfl_jax.data import files, glyphs, partition, tfds_sets
+from dpsparfl_jax.data import (
+    features,
+    files,
+    glyphs,
+    partition,
+    scattering,
+    tfds_sets,
+)
 from dpsparfl_jax.data.files import LabelledSets
 from dpsparfl_jax.errors import InputError
 
@@ -36,8 +44,21 @@ class Loaded(NamedTuple):
     source: str
 
 
-def load(settings: DataConfig) -> Loaded:
-    """The named set from the first source that has it."""
+def load(settings: DataConfig, cache_dir: str = "") -> Loaded:
+    """The named set from the first source that has it, as pixels or as features.
+
+    Features of sets that are read, not drawn, are kept in `cache_dir`, unless empty.
+    """
+    loaded = _load_pixels(settings)
+    if settings.features == "pixels":
+        return loaded
+    drawn = settings.name == "glyphs" and not settings.dir
+    folder = pathlib.Path(cache_dir) / "features" if cache_dir and not drawn else ""
+    sets = features.scattering_sets(loaded.sets, folder)
+    return Loaded(sets, f"scattering features of {loaded.source}")
+
+
+def _load_pixels(settings: DataConfig) -> Loaded:
     if not settings.name:
         raise InputError(f"data.name is empty: use one of {', '.join(KNOWN)}.")
     loaded = _find(settings)
@@ -86,9 +107,16 @@ def _draw(settings: DataConfig) -> Loaded:
 
 
 def describe(settings: DataConfig) -> tuple[tuple[int, int, int], int]:
-    """Image shape and number of classes, without reading a set known by name."""
+    """Image shape and number of classes, without reading a set known by name.
+
+    The shape is that of the features if there are any; none is computed for it.
+    """
     if settings.name in KNOWN:
-        return KNOWN[settings.name]
-    sets = load(settings).sets
-    height, width, channels = sets.train.images.shape[1:]
-    return (height, width, channels), sets.num_classes
+        shape, classes = KNOWN[settings.name]
+    else:
+        sets = _load_pixels(settings).sets
+        height, width, channels = sets.train.images.shape[1:]
+        shape, classes = (height, width, channels), sets.num_classes
+    if settings.features == "scattering":
+        shape = scattering.shape_of(shape)
+    return shape, classes

@@ -213,7 +213,7 @@ def _check_schedule(schedule: Schedule, settings: RunConfig, ledger: Ledger) -> 
 
 def load_images(settings: RunConfig) -> Images:
     """The image set of a run, from where its settings say."""
-    loaded = sources.load(settings.data)
+    loaded = sources.load(settings.data, settings.perf.cache_dir)
     total = hashlib.sha256()
     for part in (loaded.sets.train, loaded.sets.test):
         for array in part:

@@ -138,9 +138,9 @@ def _train(runs: Mapping[str, list[SweepRun]], folder: pathlib.Path) -> int:
 def _find_images(wanted: Mapping[str, RunConfig], folder: pathlib.Path) -> None:
     """Refuses missing image sets at once, not after hours with another set."""
     missing = {
-        settings.data.image_set: settings.data
+        settings.data.image_set: settings
         for name, settings in wanted.items()
         if not (folder / name / records.DONE).is_file()
     }
-    for data in missing.values():
-        sources.load(data)
+    for settings in missing.values():
+        sources.load(settings.data, settings.perf.cache_dir)

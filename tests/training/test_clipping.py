@@ -33,6 +33,21 @@ def test_ghost_equals_vmap_on_the_paper_networks(model, keep_rate, clip):
     check_agreement(models.make_model(model), SHAPES[model], keep_rate, clip)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        ("mnist_cnn_tanh", (28, 28, 1)),
+        ("cifar_cnn_tanh", (32, 32, 3)),
+        ("norm_cnn", (28, 28, 1)),
+        ("norm_cnn", (32, 32, 3)),
+        ("logistic", (7, 7, 81)),  # scattering features
+    ],
+)
+def test_ghost_equals_vmap_on_networks_for_privacy(model, shape):
+    check_agreement(models.make_model(model), shape, 0.3, "mixed")
+
+
 @pytest.mark.parametrize("method", clipping.METHODS)
 def test_clipped_sum_equals_the_equations_in_float64(method):
     net, shape = models.make_model("logistic"), (5, 4, 2)

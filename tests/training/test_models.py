@@ -13,6 +13,9 @@ from dpsparfl_jax.training import models, opened_layers
 SHAPES = {
     "mnist_cnn": (28, 28, 1),
     "cifar_cnn": (32, 32, 3),
+    "mnist_cnn_tanh": (28, 28, 1),
+    "cifar_cnn_tanh": (32, 32, 3),
+    "norm_cnn": (28, 28, 1),
     "small_cnn": (28, 28, 1),
     "logistic": (28, 28, 1),
 }
@@ -26,7 +29,12 @@ def parameter_shapes(name):
 
 @pytest.mark.parametrize(
     ("name", "count"),
-    [("mnist_cnn", 1_663_370), ("cifar_cnn", 930_826), ("logistic", 7850)],
+    [
+        ("mnist_cnn", 1_663_370),
+        ("cifar_cnn", 930_826),
+        ("norm_cnn", 61_834),
+        ("logistic", 7850),
+    ],
 )
 def test_parameter_counts(name, count):
     assert sum(leaf.size for leaf in jax.tree.leaves(parameter_shapes(name))) == count
@@ -50,6 +58,38 @@ def test_every_registered_model_can_be_opened(name):
         models.make_model(name), parameter_shapes(name), SHAPES[name]
     )
     assert len(opened) == len(parameter_shapes(name))
+
+
+@pytest.mark.parametrize("activation", [nn.relu, jnp.tanh])
+def test_pooling_first_is_the_same_network(activation):
+    x = jax.random.normal(jax.random.key(0), (3, 8, 8, 1))
+    net = models.ConvNet((4,), 3, (5,), 10, activation)
+    params = models.init_params(net, jax.random.key(1), (8, 8, 1))
+    layers = {name: {"params": params[name]} for name in params}
+    maps = activation(nn.Conv(4, (3, 3)).apply(layers["Conv_0"], x))
+    flat = nn.max_pool(maps, (2, 2), (2, 2)).reshape(3, -1)
+    hidden = activation(nn.Dense(5).apply(layers["Dense_0"], flat))
+    wanted = nn.Dense(10).apply(layers["Dense_1"], hidden)
+    np.testing.assert_allclose(net.apply({"params": params}, x), wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["mnist_cnn", "cifar_cnn"])
+def test_networks_with_tanh_have_the_parameters_of_the_others(name):
+    plain, bounded = (models.make_model(each) for each in (name, f"{name}_tanh"))
+    assert (plain.activation, bounded.activation) == (nn.relu, jnp.tanh)
+    assert plain.clone(activation=jnp.tanh) == bounded
+
+
+def test_group_norms_follow_every_convolution():
+    shapes = parameter_shapes("norm_cnn")
+    for number, width in enumerate((32, 64, 64)):
+        assert shapes[f"Conv_{number}"]["kernel"].shape[-1] == width
+        assert shapes[f"GroupNorm_{number}"]["scale"].shape == (width,)
+
+
+def test_images_that_are_too_small_are_refused():
+    with pytest.raises(InputError, match="the images are too small for the model"):
+        models.measure("cifar_cnn", 10, (7, 7, 81))
 
 
 def test_pooling_is_the_window_maximum():
