@@ -152,6 +152,21 @@ FIGURES: dict[str, Figure] = {
         ),
         ("solver",),
     ),
+    "accuracy": Figure(
+        "ours",
+        "more accuracy at the paper's epsilons: averages and an earlier end, settings "
+        "that spend epsilon well, and a linear model on fixed features",
+        tuple(
+            Panel(f"accuracy_{name}", "accuracy_both", title, _ROUND, _ACCURACY, tag)
+            for name, title, tag in (
+                ("fashion", "Fashion-MNIST", ""),
+                ("mnist", "MNIST", ":mnist"),
+                ("cifar", "CIFAR-10", ":cifar"),
+                ("noniid", "Fashion-MNIST, Dirichlet(0.2)", ":noniid"),
+            )
+        ),
+        (),
+    ),
     "robustness": Figure(
         "ours",
         "gains that plans do not know exactly: delay, accuracy and epsilon spent for "
