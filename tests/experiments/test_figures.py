@@ -33,7 +33,7 @@ SHOWN = sorted(set(re.findall(r"\((experiments/results/\w+/\w+)\.png\)", RESULTS
 
 def test_every_figure_of_the_paper_is_declared():
     asked = "clipping tradeoff privacy_level policies_accuracy policies_delay noniid "
-    asked += "imbalance fairness queues bound solver robustness accountant"
+    asked += "imbalance fairness queues bound solver accuracy robustness accountant"
     assert set(catalogue.get_figures("all")) == set(asked.split())
     known = [claim.name for claim in claims.CLAIMS]
     for figure in catalogue.FIGURES.values():
@@ -51,10 +51,12 @@ def test_sweeps_are_runs_with_names_of_their_own(name, scale):
     runs = sweeps.runs_of(name, scale, {"data.dir": "there"})
     assert len({run.name for run in runs}) == len(runs)
     longest = sweeps.SCALES[scale].rounds
+    whole = sweeps.SWEEPS[name].whole and scale == "full"
     for run in runs:
         assert run.planned.length.rounds == (0 if run.planned.privacy.noise else 50)
         if run.trained is not None:
-            assert 0 < run.trained.length.rounds <= longest
+            rounds = run.trained.length.rounds
+            assert rounds == 0 if whole else 0 < rounds <= longest
             assert run.trained.data.dir == "there"
             assert run.trained.seed == run.seed
     if not sweeps.SWEEPS[name].trained:
@@ -235,6 +237,27 @@ def test_pictures_show_the_mean_and_its_interval(drawn):
     np.testing.assert_allclose(low, mean - half)
     np.testing.assert_allclose(high, mean + half)
     assert len(axes.collections) == 2  # a band a policy
+
+
+def test_averages_of_models_are_series_of_their_own():
+    seen = pd.DataFrame(
+        {
+            "series": "plain",
+            "seed": 0,
+            "round": [2, 4],
+            "accuracy": [0.1, 0.2],
+            "accuracy_averaged": [np.nan, 0.3],
+        }
+    )
+    blank = pd.DataFrame()
+    tables = run_tables.Tables(blank, blank, seen, blank)
+    shown = figure_curves.DRAWS["accuracy_both"](tables)
+    rows = shown[["series", "x", "y"]].to_numpy().tolist()
+    assert rows == [
+        ["plain", 2, 0.1],
+        ["plain", 4, 0.2],
+        ["plain, averaged", 4, 0.3],
+    ]
 
 
 def test_seeds_with_other_times_are_interpolated():
