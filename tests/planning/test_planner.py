@@ -310,7 +310,11 @@ def test_the_best_keep_rate():
         settings, schedule=dataclasses.replace(settings.schedule, smoothness=4.0)
     )
     assert best_rate(steep, 0.2) == pytest.approx(0.02, abs=0.01)
-    efficient = presets.get_preset("efficient_mnist").settings
+    efficient = dataclasses.replace(  # sigma = 1, b = 24
+        settings,
+        training=dataclasses.replace(settings.training, batch_size=24.0),
+        privacy=dataclasses.replace(settings.privacy, noise_multiplier=1.0),
+    )
     assert best_rate(efficient, 0.2) == pytest.approx(0.68, abs=0.02)
     silent = dataclasses.replace(
         settings, privacy=dataclasses.replace(settings.privacy, noise=False)
