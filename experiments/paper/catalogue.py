@@ -160,9 +160,9 @@ FIGURES: dict[str, Figure] = {
             Panel(f"accuracy_{name}", "accuracy_both", title, _ROUND, _ACCURACY, tag)
             for name, title, tag in (
                 ("fashion", "Fashion-MNIST", ""),
+                ("noniid", "Fashion-MNIST, Dirichlet(0.2)", ":noniid"),
                 ("mnist", "MNIST", ":mnist"),
                 ("cifar", "CIFAR-10", ":cifar"),
-                ("noniid", "Fashion-MNIST, Dirichlet(0.2)", ":noniid"),
             )
         ),
         (),

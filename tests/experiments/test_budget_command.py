@@ -91,6 +91,7 @@ ADVISE = (
 )
 
 
+@pytest.mark.slow
 def test_advice_is_a_table_flags_numbers_and_a_figure(tmp_path):
     done = budget(tmp_path, *ADVISE)
     assert done.returncode == 0, done.stderr

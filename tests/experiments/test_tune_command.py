@@ -29,6 +29,7 @@ def tuned(tmp_path_factory):
     return out, cache, tune(out, *FLAGS, cache)
 
 
+@pytest.mark.slow
 def test_the_better_half_goes_on_and_the_best_is_told(tuned):
     out, _, done = tuned
     assert done.returncode == 0, done.stderr
@@ -49,6 +50,7 @@ def test_the_better_half_goes_on_and_the_best_is_told(tuned):
     assert (out / "tune.png").stat().st_size > 5000
 
 
+@pytest.mark.slow
 def test_trials_are_judged_by_validation_images(tuned):
     out, _, _ = tuned
     for run in records.find_runs([out]):
@@ -56,6 +58,7 @@ def test_trials_are_judged_by_validation_images(tuned):
         assert json.loads((run.path / "manifest.json").read_text())["warnings"]
 
 
+@pytest.mark.slow
 def test_the_same_command_trains_nothing_again(tuned):
     out, cache, first = tuned
     made = {path: path.stat().st_mtime_ns for path in out.rglob("rounds.jsonl")}
@@ -65,6 +68,7 @@ def test_the_same_command_trains_nothing_again(tuned):
     assert again.stdout.splitlines()[-1] == first.stdout.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_the_best_flags_are_a_flagfile(tuned, tmp_path):
     out, cache, _ = tuned
     done = call_program(

@@ -78,6 +78,7 @@ def test_nobody_takes_part_twice_in_a_round(store):
     assert row.rounds == row.participations[0] > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("examples", [5e3, 2e4, 1e5, math.inf])
 @pytest.mark.parametrize("rounds", [60, math.inf])
 def test_the_best_row_is_that_of_all_curves(examples, rounds, store, every_row):

@@ -153,6 +153,7 @@ def test_a_grid_of_options_is_one_program_and_single_runs_to_the_bit():
         assert checkpoint.digest(state.average) == checkpoint.digest(alone.average)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_its_average(tmp_path):
     """A run cut back to an earlier checkpoint ends with equal bits."""
     settings = toy.settings(server=AVERAGED, perf={"checkpoint_every": 2})
@@ -188,6 +189,7 @@ def test_sums_are_divided_by_the_most_that_is_planned():
     assert fixed.total_weight.tolist() == [900, 900, 900]
 
 
+@pytest.mark.slow
 def test_noisier_updates_weigh_less():
     noise = np.array([0.5, 1.0, 2.0, 1.0, 1.0, 1.0])
     settings = toy.settings(
@@ -242,7 +244,13 @@ KEPT = {"optimizer": "momentum", "momentum": 0.8, "optimizer_state": "kept"}
 
 @pytest.mark.parametrize(
     ("execution", "devices"),
-    [("map", 1), ("map", 2), ("vmap", 1), ("chunked", 2)],
+    [
+        ("map", 2),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (("map", 1), ("vmap", 1), ("chunked", 2))
+        ),
+    ],
 )
 def test_momentum_that_is_kept_goes_on_where_its_client_left_off(execution, devices):
     """Written out: every task by hand, from the state its client had at its end."""
@@ -293,6 +301,7 @@ def test_momentum_that_is_kept_goes_on_where_its_client_left_off(execution, devi
     assert all(not leaf[list(never)].any() for leaf in jax.tree.leaves(trace))
 
 
+@pytest.mark.slow
 def test_momentum_that_is_kept_is_resumed_and_matters(tmp_path):
     settings = toy.settings(training=KEPT, perf={"checkpoint_every": 2})
     whole = fl.simulate(settings, tmp_path / "run", progress=False)
