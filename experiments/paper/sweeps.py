@@ -172,8 +172,10 @@ _SCATTERING = {
     "training.batch_size": "256",
     "training.local_steps": "5",
     "training.clip_norm": "1",
-    "training.learning_rate": "1",
+    "training.learning_rate": "2",
+    "server.average_decay": "0.8",
 }
+_IN_COLOUR = {"schedule.delay_target_s": "110"}
 _LAMBDAS = _points("lambda = {}", "schedule.tradeoff", "1 10 50 200", "1 50 200")
 # At the quick scale batches are so large that budgets end within its few rounds: what
 # they afford can be seen in the accuracy.
@@ -289,7 +291,12 @@ SWEEPS: dict[str, Sweep] = {
         "paper_mnist", _better(_EFFICIENT, _SCATTERING), whole=True
     ),
     "accuracy_cifar": Sweep(
-        "paper_cifar", _better(_EFFICIENT, _SCATTERING), whole=True
+        "paper_cifar",
+        _better(
+            {**_EFFICIENT, **_IN_COLOUR},
+            {**_SCATTERING, **_IN_COLOUR, "training.learning_rate": "1"},
+        ),
+        whole=True,
     ),
     "accuracy_noniid": Sweep(
         "paper_fashion_noniid", _better(_EFFICIENT, _SCATTERING), whole=True
