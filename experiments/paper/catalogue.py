@@ -167,6 +167,13 @@ FIGURES: dict[str, Figure] = {
         ),
         (),
     ),
+    "options": Figure(
+        "ours",
+        "what single options of server and clients do to the paper's setting, "
+        "Fashion-MNIST",
+        (Panel("accuracy_options", "accuracy", "Fashion-MNIST", _ROUND, _ACCURACY),),
+        (),
+    ),
     "robustness": Figure(
         "ours",
         "gains that plans do not know exactly: delay, accuracy and epsilon spent for "

@@ -155,6 +155,23 @@ def _better(efficient: Changes, best: Changes) -> tuple[Series, ...]:
     )
 
 
+_OPTIONS: Mapping[str, Changes] = {
+    "paper": {},
+    "noise-aware keep rates": {"schedule.noise_aware": "true"},
+    "updates over s": {"server.rescale": "true"},
+    "planned divisor": {"server.divide_by": "planned"},
+    "inverse noise": {"server.weights": "inverse_noise"},
+    "client rates fall": {"training.rate_schedule": "cosine"},
+    "server momentum": {
+        "server.optimizer": "momentum",
+        "server.momentum": "0.5",
+        "server.learning_rate": "0.5",
+    },
+    "client momentum": {
+        "training.optimizer": "momentum",
+        "training.learning_rate": "2e-4",
+    },
+}
 # As the presets `efficient_*`. Rates were chosen on validation images of seed 1000.
 _EFFICIENT = {
     "privacy.noise_multiplier": "1",
@@ -300,6 +317,12 @@ SWEEPS: dict[str, Sweep] = {
     ),
     "accuracy_noniid": Sweep(
         "paper_fashion_noniid", _better(_EFFICIENT, _SCATTERING), whole=True
+    ),
+    # One option each, beside the paper's setting.
+    "accuracy_options": Sweep(
+        "paper_fashion",
+        tuple(Series(label, changes) for label, changes in _OPTIONS.items()),
+        whole=True,
     ),
     # Trained apart, where gradients are measured on the way.
     "bound": Sweep(

@@ -15,6 +15,7 @@ from dpsparfl_jax.training import keys, local, models
 from dpsparfl_jax.types import Tasks
 from tests import toy
 
+KEPT = {"optimizer": "momentum", "momentum": 0.8, "optimizer_state": "kept"}
 AVERAGED = {"averaging": "ema", "average_decay": 0.6}
 # Options that must leave the model as it is, and what each is compared with.
 LIMITS = {
@@ -77,6 +78,28 @@ def test_an_option_at_its_limit_is_the_plain_run_to_the_bit(limit):
     np.testing.assert_array_equal(
         one.schedule.epsilon_spent, other.schedule.epsilon_spent
     )
+
+
+OPTIONS = {
+    "server": {
+        "optimizer": "adam",
+        "learning_rate": 0.1,
+        "rate_schedule": "cosine",
+        "averaging": "tail",
+        "weights": "inverse_noise",
+        "divide_by": "planned",
+        "rescale": True,
+    },
+    "training": {**KEPT, "rate_schedule": "linear"},
+    "length": {"rounds": 6, "eval_on": "validation"},
+}
+
+
+def test_plan_and_ledger_do_not_know_of_any_of_it():
+    with pytest.warns(UserWarning, match="no client owns"):
+        changed = fl.plan(toy.settings(**OPTIONS))
+    for name, column in vars(fl.plan(toy.settings())).items():
+        np.testing.assert_array_equal(column, getattr(changed, name), name)
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -237,9 +260,6 @@ def test_runs_on_validation_images_do_not_share_a_batch_with_others():
         for images in ("test", "validation", "test")
     ]
     assert sorted(grouping.group_runs(runs)) == [[0, 2], [1]]
-
-
-KEPT = {"optimizer": "momentum", "momentum": 0.8, "optimizer_state": "kept"}
 
 
 @pytest.mark.parametrize(
