@@ -117,9 +117,9 @@ class RoundOutput(NamedTuple):
     diagnostics: Any  # training.diagnostics.Diagnostics, columns [N]: a slot a channel
     accuracy: float | None  # None: not evaluated in this round
     loss: float | None
-    accuracy_averaged: float | None  # of the averaged model; None: there is none
-    loss_averaged: float | None
     right: Array | None  # [E] bool, after a run's last round only
     state: ServerState | None  # after rounds of which a snapshot was wanted
     host_s: float | None  # this run's share of the time; None without a clock
     device_s: float | None
+    accuracy_averaged: float | None = None  # of the average of models, if there is one
+    loss_averaged: float | None = None

@@ -19,7 +19,8 @@ def test_settings_survive_json():
 
 def test_names_of_the_version_before_are_read():
     values = config_values.as_dict(config.RunConfig())
-    values["run"] = {**values.pop("length"), "rounds": 7}
+    del values["length"]
+    values["run"] = {"rounds": 7, "eval_every": 1}
     values["training"]["mask"] = "fixed_count"
     del values["training"]["sparsifier"], values["server"]
     read = config_values.from_dict(values)

@@ -293,12 +293,12 @@ class Batch:
                     Diagnostics(*(column[rows] for column in diagnostics)),
                     float(evaluation.accuracy[run]) if evaluated else None,
                     float(evaluation.loss[run]) if evaluated else None,
-                    float(averaged.accuracy[run]) if beside else None,
-                    float(averaged.loss[run]) if beside else None,
                     evaluation.right[run] if run in sent.ends else None,
                     snapshots.get(run),
                     None if sent.host_s is None else sent.host_s / share,
                     None if device_s is None else device_s / share,
+                    float(averaged.accuracy[run]) if beside else None,
+                    float(averaged.loss[run]) if beside else None,
                 )
             )
         return outputs

@@ -54,7 +54,7 @@ def make_tasks(
     clipping: str = "adjusted",
     sparsifier: Sparsifier | None = None,
     active: ArrayLike = True,
-    momentum: ArrayLike = 0.0,
+    momentum: ArrayLike = 0.9,
     weight: ArrayLike | None = None,
     scale: ArrayLike = 1.0,
 ) -> Tasks:

@@ -7,6 +7,7 @@ import optax
 import pytest
 
 from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.registry import OPTIMIZERS
 from dpsparfl_jax.rng import Purpose
 from dpsparfl_jax.training import keys, local, masks, noise, sampling
 from tests import worlds
@@ -149,7 +150,7 @@ def test_without_clip_noise_and_mask_it_is_fedavgs_local_training(model, optimiz
     _, batches, _ = pieces(world, client, row, steps)
     start = jax.tree.map(jnp.asarray, worlds.first_params(world))
     params = start
-    transform = local.OPTIMIZERS.get(optimizer)(0.1)
+    transform = OPTIMIZERS.get(optimizer)(0.1)
     state = transform.init(params)
 
     @jax.jit
