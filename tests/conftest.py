@@ -17,14 +17,16 @@ QUICKLY = {
     *("test_layer_rules", "test_server", "test_sparsifiers", "test_columns"),
     *("test_drive", "test_resume", "test_records", "test_isolation", "test_report"),
     *("test_local", "test_cohort", "test_clipping", "test_norms", "test_evaluate"),
-    *("test_api", "test_batch", "test_bound_measurement"),
+    *("test_api", "test_batch", "test_bound_measurement", "test_server_rates"),
+    *("test_tune_command", "test_features"),
 }
 
 # Files that take longest go first: at the end both workers have something to do.
 FIRST = {
     *("test_docs", "test_layer_rules", "test_interruptions", "test_local"),
     *("test_cohort", "test_clipping", "test_api", "test_sweep_command"),
-    *("test_figures", "test_run_command", "test_schedule_command"),
+    *("test_figures", "test_run_command", "test_schedule_command", "test_advise"),
+    *("test_tune_command", "test_server_rates", "test_budget_command"),
 }
 
 

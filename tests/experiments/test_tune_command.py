@@ -15,7 +15,7 @@ from tests.experiments.small_runs import SMALL
 
 SETTINGS = tuple(flag for flag in SMALL if not flag.startswith("--length.rounds"))
 SPACE = "--search=training.learning_rate=0.01..0.3;server.averaging=ema,tail"
-FLAGS = (SPACE, "--trials=4", "--rounds=2,4", "--kept=0.5")
+FLAGS = (SPACE, "--trials=4", "--rounds=1,2", "--kept=0.5")
 
 
 def tune(out, *flags):
