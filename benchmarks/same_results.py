@@ -24,6 +24,7 @@ from tqdm import tqdm
 
 from benchmarks import timing
 from benchmarks.run_facts import ROOT
+from dpsparfl_jax.errors import InputError
 from experiments import cli
 
 _OLD = flags.DEFINE_string("old", None, "commit to compare with", required=True)
@@ -178,6 +179,8 @@ def compare(scratch: pathlib.Path, old: str, data: str) -> list[dict[str, Any]]:
 def main() -> int:
     """Compares, prints, writes."""
     cli.check_output("json", _JSON.value)
+    if not _DATA.value:
+        raise InputError("name the folder with fashion_mnist.npz: --data.dir=DIR.")
     data = str(pathlib.Path(_DATA.value).resolve())
     with tempfile.TemporaryDirectory() as temporary:
         scratch = pathlib.Path(_KEEP.value or temporary).resolve()
