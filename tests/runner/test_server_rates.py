@@ -264,13 +264,7 @@ def test_runs_on_validation_images_do_not_share_a_batch_with_others():
 
 @pytest.mark.parametrize(
     ("execution", "devices"),
-    [
-        ("map", 2),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in (("map", 1), ("vmap", 1), ("chunked", 2))
-        ),
-    ],
+    [("map", 2), pytest.param("chunked", 2, marks=pytest.mark.slow)],
 )
 def test_momentum_that_is_kept_goes_on_where_its_client_left_off(execution, devices):
     """Written out: every task by hand, from the state its client had at its end."""
