@@ -1,11 +1,12 @@
 """Schedules of the figures: planned once, several at a time, and kept."""
 
 import concurrent.futures
-import functools
 import hashlib
 import multiprocessing
+import os
 import pathlib
 import signal
+import threading
 from collections.abc import Iterable
 
 from tqdm import tqdm
@@ -63,8 +64,7 @@ def plan_all(
         processes,
         # JAX's threads do not survive a fork.
         mp_context=multiprocessing.get_context("spawn"),
-        # Ctrl-C reaches all of them; the one that waits here ends the others.
-        initializer=functools.partial(signal.signal, signal.SIGINT, signal.SIG_IGN),
+        initializer=_start_helper,
     )
     try:
         made = [pool.submit(_plan, one, plans) for one in missing.values()]
@@ -78,6 +78,20 @@ def plan_all(
             each.result()
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _start_helper() -> None:
+    """In each process: it ends when the one that waits for it ends, and only then."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all of them
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Without this, a parent that was killed leaves processes that wait for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)  # schedules are written whole or not at all
 
 
 def _plan(settings: RunConfig, plans: pathlib.Path) -> None:

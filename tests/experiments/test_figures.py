@@ -1,7 +1,12 @@
 """Are figures drawn from what was run, and is what was drawn reproducible?"""
 
+import os
+import pathlib
 import re
 import shutil
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pandas as pd
@@ -203,6 +208,47 @@ def test_processes_make_the_same_schedules(tmp_path):
         together = plans.plan_once(settings, tmp_path / "several")
         for name, mine in vars(alone).items():
             np.testing.assert_array_equal(mine, getattr(together, name), name)
+
+
+_ENDLESS = """
+import os, pathlib, sys, time
+from experiments.paper import plans
+
+def plan(settings, folder):
+    (pathlib.Path(folder) / str(os.getpid())).touch()
+    time.sleep(600)
+
+plans._plan = plan
+if __name__ == "__main__":
+    from tests import toy
+    wanted = [toy.settings(seed=seed) for seed in range(2)]
+    plans.plan_all(wanted, pathlib.Path(sys.argv[1]), processes=2)
+"""
+
+
+@pytest.mark.slow
+def test_processes_end_with_the_one_that_waits_for_them(tmp_path):
+    script, folder = tmp_path / "endless.py", tmp_path / "plans"
+    script.write_text(_ENDLESS)
+    folder.mkdir()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    waiting = subprocess.Popen([sys.executable, script, folder], env=environment)
+    try:
+        helpers = wait_for(lambda: sorted(folder.iterdir()), lambda found: found[1:])
+    finally:
+        waiting.kill()
+        waiting.wait()
+    alive = [pathlib.Path("/proc") / path.name for path in helpers]
+    wait_for(lambda: [one for one in alive if one.exists()], lambda left: not left)
+
+
+def wait_for(look, good):
+    """What is seen once it is good; a failure after a minute."""
+    for _ in range(600):
+        if good(seen := look()):
+            return seen
+        time.sleep(0.1)
+    raise AssertionError(f"after a minute there is {seen}")
 
 
 def test_few_schedules_start_no_process(tmp_path):
