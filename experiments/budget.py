@@ -49,6 +49,13 @@ _OVERFLOW = flags.DEFINE_float(
     "probability that one step cuts its padded batch off, charged to delta (a run "
     f"allows up to {_DEFAULT.privacy.overflow_probability:g})",
 )
+_PARAMETERS = flags.DEFINE_integer(
+    "parameters",
+    0,
+    "of the model: the end of their generated noise is charged to delta, as in a run; "
+    "0 for noise without an end",
+    lower_bound=0,
+)
 _EPSILON = flags.DEFINE_string(
     "epsilon",
     "2,5,10",
@@ -98,7 +105,9 @@ def mechanism_from_flags() -> Mechanism:
         raise InputError(f"--examples must be at least 1, but is {_EXAMPLES.value}.")
     rate = float(poisson.sampling_rate(_BATCH.value, _EXAMPLES.value))
     release = Release(rate, _SIGMA.value, _STEPS.value)
-    return Mechanism(release, _DELTA.value, _OVERFLOW.value)
+    return Mechanism(
+        release, _DELTA.value, _OVERFLOW.value, coordinates=_PARAMETERS.value
+    )
 
 
 def main() -> None:
@@ -173,6 +182,7 @@ def give_advice() -> None:
         delta=_DELTA.value,
         overflow_probability=_OVERFLOW.value,
         limit=limit,
+        coordinates=_PARAMETERS.value,
     )
     limits = advise.Limits(
         _MOST_EXAMPLES.value or math.inf, _MOST_ROUNDS.value or math.inf

@@ -96,7 +96,10 @@ def main() -> None:
 
     run = Run(_PRESET.value, settings).outlined()
     ledger, message = first_ledger.start_ledger(
-        settings, run.outline.sizes, run.outline.capacity
+        settings,
+        run.outline.sizes,
+        run.outline.capacity,
+        run.outline.model.parameters,
     )
     print(message)
     planner = run.make_planner(ledger)

@@ -24,7 +24,8 @@ def test_streams_depend_on_seed_name_and_index_only():
 
     assert draw(1, "fading", 3) == draw(1, "fading", 3)
     different = [(1, "fading", 3), (2, "fading", 3), (1, "policy", 3), (1, "fading", 4)]
-    assert len({tuple(draw(*arguments)) for arguments in different}) == 4
+    different += [(1, "fading"), (1, "fading", 0), (1, "fading", 0, 0), (0, "fading")]
+    assert len({tuple(draw(*arguments)) for arguments in different}) == 8
 
 
 def test_root_words_are_those_of_a_jax_key():

@@ -46,8 +46,9 @@ class Accountant(Protocol):
 
         Args:
             mechanism: what a client releases, and the delta it is judged at. Batches
-                that are cut off are paid for by using `mechanism.delta_left`, and
-                `mechanism.setup`, if there is one, is composed with everything.
+                that are cut off and the end of the noise are paid for by using
+                `mechanism.delta_left`, and `mechanism.setup`, if there is one, is
+                composed with everything.
             participations: numbers of participations [K], 0 among them.
 
         Returns:

@@ -67,6 +67,7 @@ class Clients:
     delta: float
     overflow_probability: float = 0.0
     limit: int = 10_000  # participations of a client, at most
+    coordinates: int = 0  # parameters of the model; 0: noise without an end
 
     def __post_init__(self) -> None:
         """Refuses nobody."""
@@ -82,7 +83,12 @@ class Clients:
         """What one of them releases."""
         rate = float(poisson.sampling_rate(setting.batch_size, self.examples))
         release = Release(rate, setting.noise_multiplier, setting.local_steps)
-        return Mechanism(release, self.delta, self.overflow_probability)
+        return Mechanism(
+            release,
+            self.delta,
+            self.overflow_probability,
+            coordinates=self.coordinates,
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -25,11 +25,15 @@ class OpenedLedger(NamedTuple):
 
 
 def start_ledger(
-    settings: RunConfig, sizes: NDArray[np.int_], capacity: int | None
+    settings: RunConfig,
+    sizes: NDArray[np.int_],
+    capacity: int | None,
+    parameters: int,
 ) -> OpenedLedger:
     """The ledger of clients with `sizes` [U] records and a padded batch of `capacity`.
 
-    Refuses to start only if no client can take part even once.
+    The model has `parameters` coordinates, each with noise of its own. Refuses to start
+    only if no client can take part even once.
     """
     privacy, training = settings.privacy, settings.training
     limit = privacy.max_participations
@@ -49,6 +53,7 @@ def start_ledger(
         delta=privacy.delta,
         capacity=capacity,
         setup=None if query is None else query.release,
+        coordinates=parameters,
     )
     store = CurveStore(accountant, settings.perf.cache_dir)
     ledger = open_ledger(asked, groups, store, limit=limit)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.privacy import poisson
+from dpsparfl_jax.privacy import noise_edge, poisson
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +51,7 @@ class Mechanism:
     delta: float
     overflow_probability: float = 0.0  # of cutting off a padded batch, per step
     setup: Release | None = None  # once, before the first participation
+    coordinates: int = 0  # that share generated noise; 0: noise without an end
 
     def __post_init__(self) -> None:
         """Refuses a delta or a probability outside its range."""
@@ -63,17 +64,35 @@ class Mechanism:
                 "the overflow probability must lie in [0, 1), but is "
                 f"{self.overflow_probability:g}."
             )
+        if self.coordinates < 0:
+            raise InputError(
+                "a model has at least 0 coordinates (0 stands for exact noise), but "
+                f"{self.coordinates} are given."
+            )
+
+    @property
+    def failure_probability(self) -> float:
+        """What one step adds to delta: cut-off batches, and the end of the noise."""
+        release = self.participation
+        edge = noise_edge.cost(
+            release.sampling_rate,
+            release.noise_multiplier,
+            self.coordinates,
+            self.delta,
+        )
+        return self.overflow_probability + edge
 
     def delta_left(self, participations: ArrayLike) -> np.ndarray:
-        """Delta that remains once cut-off batches are paid for; may be negative.
+        """Delta that remains once failures are paid for; may be negative.
 
-        Given which other records were drawn, a step that is not cut off is the exact
-        one (they leave room for the record) or the same for both neighbours (they fill
-        the batch, so the record is absent). So the probability of a cut simply adds to
-        delta, without the factor 1 + e^epsilon of a general event.
+        `noise_edge` says why the end of the noise adds to delta. So do batches that are
+        cut off: given which other records were drawn, a step that is not cut off is
+        the exact one (they leave room for the record) or the same for both neighbours
+        (they fill the batch, so the record is absent). So the probability of a cut
+        simply adds to delta, without the factor 1 + e^epsilon of a general event.
         """
         steps = np.asarray(participations, np.float64) * self.participation.count
-        return self.delta - steps * self.overflow_probability
+        return self.delta - steps * self.failure_probability
 
 
 class ClientGroups(NamedTuple):
@@ -92,11 +111,13 @@ def client_groups(
     delta: float,
     capacity: int | None = None,
     setup: Release | None = None,
+    coordinates: int = 0,
 ) -> ClientGroups:
     """The distinct mechanisms of clients with `sizes` [U] records.
 
     Batch size and noise multiplier are one number or one per client. `capacity` is the
-    padded batch; None means that no batch is ever cut off.
+    padded batch; None means that no batch is ever cut off. `coordinates` is the number
+    of the model's parameters; 0 means that noise has no end.
     """
     sizes = np.asarray(sizes)
     if sizes.ndim != 1 or sizes.size == 0 or np.min(sizes) < 1:
@@ -107,7 +128,13 @@ def client_groups(
     if capacity is not None:
         overflow = poisson.overflow_probability(sizes, rates, capacity)
     wanted = [
-        Mechanism(Release(float(q), float(z), int(steps)), delta, float(cut), setup)
+        Mechanism(
+            Release(float(q), float(z), int(steps)),
+            delta,
+            float(cut),
+            setup,
+            coordinates,
+        )
         for q, z, cut in zip(rates, noise, overflow, strict=True)
     ]
     return group_mechanisms(wanted)

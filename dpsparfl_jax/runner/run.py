@@ -118,7 +118,10 @@ class Run:
         """With its plan; a `schedule` that is known already is checked, not remade."""
         began = clock()
         ledger, message = first_ledger.start_ledger(
-            self.settings, self.outline.sizes, self.outline.capacity
+            self.settings,
+            self.outline.sizes,
+            self.outline.capacity,
+            self.outline.model.parameters,
         )
         planner = self.make_planner(ledger)
         warnings = [planner_lib.delay_warning(planner)]

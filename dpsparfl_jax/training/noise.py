@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpsparfl_jax import rng
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.training import threefry
 
@@ -46,14 +47,18 @@ def _sine_of_quarter_turns(x: jax.Array) -> jax.Array:
 def words_to_normal(radius_word: jax.Array, angle_word: jax.Array) -> jax.Array:
     """Standard normal from two random words (Box-Muller, one branch).
 
-    z = sqrt(-2 ln u) sin(pi v / 2), u uniform in (0, 1] on a grid of 2^-31 and v
-    uniform in [-1, 1): the sine of an angle on a half circle is distributed as the
-    cosine on a full one. |z| <= 6.66, which truncates a tail of probability 3e-11.
+    z = sqrt(-2 ln u) sin(pi v / 2), u uniform in (0, 1] and v uniform in [-1, 1): the
+    sine of an angle on a half circle is distributed as the cosine on a full one. An
+    angle needs no more than 24 bits; the other 8 of its word extend the radius, so that
+    u >= 2^-40 and |z| <= 7.45. The privacy ledger charges what lies beyond.
     """
     positive = (radius_word >> np.uint32(1)).astype(jnp.int32)
-    u = positive.astype(jnp.float32) * np.float32(2**-31) + np.float32(2**-32)
-    signed = jax.lax.bitcast_convert_type(angle_word, jnp.int32)
-    v = signed.astype(jnp.float32) * np.float32(2**-31)
+    finer = (angle_word & np.uint32(0xFF)).astype(jnp.int32).astype(jnp.float32)
+    u = positive.astype(jnp.float32) * np.float32(2**-31) + (
+        finer * np.float32(2**-39) + np.float32(2**-rng.RADIUS_BITS)
+    )
+    signed = jax.lax.bitcast_convert_type(angle_word, jnp.int32) >> np.int32(8)
+    v = signed.astype(jnp.float32) * np.float32(2**-23)
     return jnp.sqrt(np.float32(-2.0) * jnp.log(u)) * _sine_of_quarter_turns(v)
 
 

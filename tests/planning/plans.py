@@ -31,7 +31,7 @@ def config(seed=0, rounds=0, epsilon_hi=6.0, wireless=None, **changes) -> RunCon
 
 
 def plan(settings, sizes=SIZES):
-    ledger, _ = first_ledger.start_ledger(settings, sizes, 60)
+    ledger, _ = first_ledger.start_ledger(settings, sizes, 60, 1000)
     return planning.plan(planning.Planner(settings, sizes, MODEL, ledger))
 
 

@@ -32,7 +32,7 @@ def test_scarce_energy_does_not_make_rounds_of_days():
 
 
 def first_price(settings):
-    ledger, _ = first_ledger.start_ledger(settings, SIZES, 60)
+    ledger, _ = first_ledger.start_ledger(settings, SIZES, 60, 1000)
     planner = planning.Planner(settings, SIZES, MODEL, ledger)
     return queues.delay_price(settings.schedule, planner.queues)
 
@@ -174,7 +174,7 @@ def test_small_models_start_at_their_price_too(bandwidth, target):
         energy_budget_j=24.0,
         wireless={"bandwidth_hz": bandwidth, "cycles_per_sample": 1e3},
     )
-    ledger, _ = first_ledger.start_ledger(settings, SIZES, 60)
+    ledger, _ = first_ledger.start_ledger(settings, SIZES, 60, 1000)
     small = ModelSize(7850, 10)
     made = planning.plan(planning.Planner(settings, SIZES, small, ledger))
     assert np.mean(made.round_delay_s[:10]) == pytest.approx(target, rel=0.25)
@@ -182,7 +182,7 @@ def test_small_models_start_at_their_price_too(bandwidth, target):
 
 def test_the_warning_names_the_limit():
     settings = config(round_limit_s=1e-3, rounds=3)
-    ledger, _ = first_ledger.start_ledger(settings, SIZES, 60)
+    ledger, _ = first_ledger.start_ledger(settings, SIZES, 60, 1000)
     planner = planning.Planner(settings, SIZES, MODEL, ledger)
     assert "limit of 0.001 s" in planning.delay_warning(planner)
     assert not planning.plan(planner).sends.any()

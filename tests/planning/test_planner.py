@@ -103,7 +103,7 @@ def test_policies_see_the_same_world():
     first, second = (plan(config(rounds=4, policy=p)) for p in ("random", "delay_min"))
     assert not np.array_equal(first.client, second.client)
     settings = config(rounds=4)
-    ledger, _ = first_ledger.start_ledger(settings, SIZES, 60)
+    ledger, _ = first_ledger.start_ledger(settings, SIZES, 60, 1000)
     planners = [
         planning.Planner(config(rounds=4, policy=p), SIZES, MODEL, ledger)
         for p in ("random", "delay_min")
@@ -140,7 +140,7 @@ def test_the_delay_law_holds_in_every_unit_and_start():
 
 def test_streaming_and_prefetching_give_the_same_rounds():
     settings = config(rounds=7)
-    ledger, _ = first_ledger.start_ledger(settings, SIZES, 60)
+    ledger, _ = first_ledger.start_ledger(settings, SIZES, 60, 1000)
     whole = planning.plan(planning.Planner(settings, SIZES, MODEL, ledger))
     planner = planning.Planner(settings, SIZES, MODEL, ledger)
     rounds = list(prefetch(planning.stream(planner), ahead=2))
@@ -182,7 +182,7 @@ def test_schedules_are_saved_and_loaded(tmp_path):
 
 def test_no_live_client_gives_an_empty_plan():
     settings = config()
-    ledger, _ = first_ledger.start_ledger(settings, SIZES, 60)
+    ledger, _ = first_ledger.start_ledger(settings, SIZES, 60, 1000)
     spent = dataclasses.replace(ledger, affordable=np.zeros(20, np.int64))
     made = planning.plan(planning.Planner(settings, SIZES, MODEL, spent))
     assert made.num_rounds == 0
@@ -216,7 +216,7 @@ def test_rounds_without_a_feasible_edge_are_skipped_and_recorded():
 
 def test_rewards_are_shared_by_those_who_can_send():
     settings = config(energy_budget_j=0.7)
-    ledger, _ = first_ledger.start_ledger(settings, SIZES, 60)
+    ledger, _ = first_ledger.start_ledger(settings, SIZES, 60, 1000)
     planner = planning.Planner(settings, SIZES, MODEL, ledger)
     sizes = set()
     for index in range(30):
@@ -235,7 +235,7 @@ def test_rewards_are_shared_by_those_who_can_send():
 def test_noise_aware_bounds_of_the_keep_rate(smoothness, cap, curvature):
     """The best keep rate lies below the least one, inside, or above 1."""
     settings = config(noise_aware=True, smoothness=smoothness)
-    ledger, _ = first_ledger.start_ledger(settings, SIZES, 60)
+    ledger, _ = first_ledger.start_ledger(settings, SIZES, 60, 1000)
     problem = planning.Planner(settings, SIZES, MODEL, ledger).observe(0)[0].problem
     best = best_rate(settings, 1 / 5)
     assert problem.keep_max[0] == pytest.approx(cap, abs=0.01)
@@ -250,7 +250,7 @@ def test_theory_refuses_schedules_without_content():
         theory.convergence_terms(config(), nobody, SIZES, PARAMETERS, **arguments)
     with pytest.raises(InputError, match="at least 2 rounds"):
         theory.queue_statistics(plan(config(rounds=1)))
-    ledger, _ = first_ledger.start_ledger(config(), SIZES, 60)
+    ledger, _ = first_ledger.start_ledger(config(), SIZES, 60, 1000)
     for sizes, parameters in ((SIZES[:0], PARAMETERS), (SIZES, 0)):
         model = ModelSize(parameters, UNITS)
         with pytest.raises(InputError, match="at least one client and one parameter"):
@@ -258,7 +258,7 @@ def test_theory_refuses_schedules_without_content():
 
 
 def test_an_unreachable_delay_target_is_said():
-    ledger, _ = first_ledger.start_ledger(config(), SIZES, 60)
+    ledger, _ = first_ledger.start_ledger(config(), SIZES, 60, 1000)
     for target, reachable in ((120.0, True), (20.0, False)):
         settings = config(delay_target_s=target, energy_budget_j=24.0)
         planner = planning.Planner(settings, SIZES, MODEL, ledger)
@@ -270,7 +270,7 @@ def test_an_unreachable_delay_target_is_said():
 
 
 def test_sizes_must_fit_the_ledger():
-    ledger, _ = first_ledger.start_ledger(config(), SIZES, 60)
+    ledger, _ = first_ledger.start_ledger(config(), SIZES, 60, 1000)
     with pytest.raises(InputError, match="20 clients, but 3 sizes"):
         planning.Planner(config(), SIZES[:3], MODEL, ledger)
 

@@ -55,7 +55,9 @@ def test_participations_are_those_of_the_ledger(setting, store):
         ),
         perf=fl.PerfConfig(cache_dir=""),
     )
-    ledger, _ = first_ledger.start_ledger(settings, np.full(4, 1000), capacity=None)
+    ledger, _ = first_ledger.start_ledger(
+        settings, np.full(4, 1000), capacity=None, parameters=0
+    )
     row = advise.spend(setting, clients, store)
     np.testing.assert_array_equal(row.participations, ledger.affordable)
 

@@ -76,7 +76,7 @@ SIZES = np.full(4, 1000)
 
 def test_the_start_says_what_a_setting_affords():
     ledger, message = first_ledger.start_ledger(
-        run_config(epsilons="2,5,10,10"), SIZES, 40
+        run_config(epsilons="2,5,10,10"), SIZES, 40, 1000
     )
     assert list(ledger.budget) == [2, 5, 10, 10]
     assert list(ledger.affordable) == [2, 18, 67, 67]
@@ -86,7 +86,7 @@ def test_the_start_says_what_a_setting_affords():
     assert rows[-1] == ["10", "67"]
     assert "4 of 4 clients can take part, 154 times in all" in message
     faithful = run_config(epsilons="2,5,10,10", accountant="rdp")
-    ledger, message = first_ledger.start_ledger(faithful, SIZES, 40)
+    ledger, message = first_ledger.start_ledger(faithful, SIZES, 40, 1000)
     assert list(ledger.affordable) == [0, 11, 51, 51]
     rows = [line.split() for line in message.splitlines()[1:7]]
     assert rows[0] == ["epsilon", "RDP"]
@@ -98,13 +98,13 @@ def test_the_start_says_what_a_setting_affords():
 def test_the_table_shows_the_range_over_unequal_clients():
     sizes = np.array([300, 1000, 2100])
     settings = run_config(epsilon_lo=10.0, accountant="rdp", max_participations=200)
-    _, message = first_ledger.start_ledger(settings, sizes, 40)
+    _, message = first_ledger.start_ledger(settings, sizes, 40, 1000)
     (row,) = [line.split() for line in message.splitlines() if line[:8].strip() == "10"]
     assert row[1] == "4->=200"
 
 
 def test_budgets_are_drawn_from_the_range():
-    ledger, _ = first_ledger.start_ledger(run_config(epsilon_lo=4.0), SIZES, 40)
+    ledger, _ = first_ledger.start_ledger(run_config(epsilon_lo=4.0), SIZES, 40, 1000)
     assert np.all((ledger.budget >= 4) & (ledger.budget <= 10))
     assert len(set(ledger.budget)) == 4
 
@@ -116,24 +116,24 @@ def test_a_setting_that_affords_nobody_is_refused_with_advice_that_works(account
     hopeless = {"accountant": accountant, "epsilons": "5,5,4,5", "batch": 64.0}
     with pytest.raises(InputError, match="no client can take part") as refusal:
         first_ledger.start_ledger(
-            run_config(noise_multiplier=0.4, **hopeless), SIZES, 110
+            run_config(noise_multiplier=0.4, **hopeless), SIZES, 110, 1000
         )
     found = re.search(
         r"noise multiplier to at least ([\d.]+), or the batch size to at most (\d+)",
         str(refusal.value),
     )
     louder = run_config(**{**hopeless, "noise_multiplier": float(found[1])})
-    assert first_ledger.start_ledger(louder, SIZES, 110).ledger.live.any()
+    assert first_ledger.start_ledger(louder, SIZES, 110, 1000).ledger.live.any()
     smaller = {**hopeless, "noise_multiplier": 0.4, "batch": float(found[2])}
     assert first_ledger.start_ledger(
-        run_config(**smaller), SIZES, 110
+        run_config(**smaller), SIZES, 110, 1000
     ).ledger.live.any()
 
 
 def test_the_private_clip_norm_is_charged():
-    plain = first_ledger.start_ledger(run_config(), SIZES, 40).ledger
+    plain = first_ledger.start_ledger(run_config(), SIZES, 40, 1000).ledger
     charged = first_ledger.start_ledger(
-        run_config(clip_calibration="private"), SIZES, 40
+        run_config(clip_calibration="private"), SIZES, 40, 1000
     )
     assert np.all(plain.epsilon_spent == 0)
     assert np.all(charged.ledger.epsilon_spent > 0)
@@ -141,14 +141,16 @@ def test_the_private_clip_norm_is_charged():
 
 
 def test_without_noise_the_start_says_so():
-    ledger, message = first_ledger.start_ledger(run_config(noise=False), SIZES, 40)
+    ledger, message = first_ledger.start_ledger(
+        run_config(noise=False), SIZES, 40, 1000
+    )
     assert "not private" in message
     assert ledger.live.all()
 
 
 def test_fewer_epsilons_than_clients_are_refused():
     with pytest.raises(InputError, match="2 epsilons are given for 4 clients"):
-        first_ledger.start_ledger(run_config(epsilons="2,5"), SIZES, 40)
+        first_ledger.start_ledger(run_config(epsilons="2,5"), SIZES, 40, 1000)
 
 
 def test_an_accountant_of_ones_own(monkeypatch):
@@ -162,8 +164,8 @@ def test_an_accountant_of_ones_own(monkeypatch):
             return 0.5 * participations.astype(float)
 
     settings = run_config(epsilons="2,5,10,10", accountant="linear")
-    ledger, message = first_ledger.start_ledger(settings, SIZES, 40)
+    ledger, message = first_ledger.start_ledger(settings, SIZES, 40, 1000)
     assert list(ledger.affordable) == [4, 10, 20, 20]
     assert "LINEAR" in message
     with pytest.raises(InputError, match="unknown accountant 'moments'"):
-        first_ledger.start_ledger(run_config(accountant="moments"), SIZES, 40)
+        first_ledger.start_ledger(run_config(accountant="moments"), SIZES, 40, 1000)

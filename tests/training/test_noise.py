@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.rng import Purpose
+from dpsparfl_jax.rng import LARGEST_NOISE, Purpose
 from dpsparfl_jax.training import keys, local, masks, noise
 from dpsparfl_jax.types import LocalResult
 from tests import worlds
@@ -43,7 +43,31 @@ def test_normal_by_kolmogorov_smirnov_moments_and_tails(generator):
     for limit in (3.0, 4.0, 4.5):
         expected = 1e6 * 2 * stats.norm.sf(limit)
         assert abs((abs(z) > limit).sum() - expected) < four * expected**0.5 + 1
-    assert abs(z).max() < 6.67
+    assert abs(z).max() <= LARGEST_NOISE * (1 + 1e-6)
+
+
+def test_forty_bits_of_radius_reach_as_far_as_the_ledger_assumes():
+    """Every radius is right to float rounding, down to the smallest of 2^-40."""
+    radius = np.concatenate([2 ** np.arange(33.0) - 1, [12345, 2.0**31]])
+    finer = np.arange(256)
+    grid_radius, grid_finer = np.meshgrid(radius.astype(np.uint64), finer)
+    word = grid_radius.astype(np.uint32)
+    angle = grid_finer.astype(np.uint32) | np.uint32(0x80000000)  # v = -1: sine is -1
+    z = np.asarray(noise.words_to_normal(word, angle))
+    u = (grid_radius // 2 * 2**8 + grid_finer + 0.5) * 2.0**-39
+    expected = -np.sqrt(-2 * np.log(u))
+    close = u < 0.99  # float32 has few digits of 1 - u
+    np.testing.assert_allclose(z[close], expected[close], rtol=3e-6)
+    assert LARGEST_NOISE == pytest.approx(7.4466, abs=1e-4)
+    assert abs(z).max() == pytest.approx(LARGEST_NOISE, rel=1e-6)
+
+
+def test_bits_that_extend_the_radius_do_not_turn_the_angle():
+    word = np.full(256, 0x9E3779B9, np.uint32)
+    for turn in (0, 0x12345600, 0x7FFFFF00, 0x80000000):
+        angle = np.arange(256, dtype=np.uint32) | np.uint32(turn)
+        z = np.asarray(noise.words_to_normal(word, angle))
+        assert np.ptp(z) < 1e-6 * max(1, abs(z).max())
 
 
 @pytest.mark.parametrize("generator", noise.GENERATORS)
