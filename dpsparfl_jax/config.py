@@ -1,6 +1,7 @@
 """Every setting once: default, bounds, unit, help, and what it moves.
 
-The sections of the cell, `wireless` and `schedule`, are in `config_cell.py`.
+The sections of the cell, `wireless` and `schedule`, are in `config_cell.py`; `privacy`
+and `records` are in `config_privacy.py`.
 
 Sections are frozen and check themselves when made; derived values are properties.
 Command-line flags are generated from them (`experiments/cli.py`); the library itself
@@ -13,10 +14,10 @@ import dataclasses
 from typing import Any
 
 from dpsparfl_jax.config_cell import ScheduleConfig, WirelessConfig
+from dpsparfl_jax.config_privacy import PrivacyConfig, RecordsConfig
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.options import Section, opt
 from dpsparfl_jax.registry import (
-    ACCOUNTANTS,
     MODELS,
     OPTIMIZERS,
     PARTITIONS,
@@ -30,6 +31,7 @@ __all__ = [
     "ModelConfig",
     "PerfConfig",
     "PrivacyConfig",
+    "RecordsConfig",
     "RunConfig",
     "ScheduleConfig",
     "ServerConfig",
@@ -161,81 +163,6 @@ class TrainingConfig(Section):
         static=True,
         paper="section II",
     )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PrivacyConfig(Section):
-    """The Gaussian mechanism of every local step, and what clients allow it to cost."""
-
-    noise: bool = opt(True, "add noise; off is for orientation, it is not private")
-    noise_multiplier: float = opt(
-        0.6,
-        "noise standard deviation / clip bound",
-        above=0,
-        each="client",
-        paper="Setup (MNIST)",
-    )
-    generator: str = opt(
-        "threefry",
-        "hash behind the noise; threefry13 is faster with fewer rounds",
-        choices=("threefry", "threefry13"),
-        static=True,
-    )
-    overflow_probability: float = opt(
-        1e-10,
-        "largest probability that one step's Poisson batch exceeds its padded size; "
-        "steps times this belongs to delta",
-        above=0,
-        high=0.01,
-    )
-    delta: float = opt(
-        1e-3, "delta of every client's guarantee", above=0, below=1, paper="Setup"
-    )
-    epsilon_lo: float = opt(
-        2.0, "least epsilon that a client may ask for", above=0, paper="Setup"
-    )
-    epsilon_hi: float = opt(
-        10.0, "largest epsilon that a client may ask for", above=0, paper="Setup"
-    )
-    epsilons: str = opt(
-        "",
-        "epsilon of each client, as in 2,5,10; empty draws them uniformly from "
-        "epsilon_lo to epsilon_hi",
-    )
-    accountant: str = opt(
-        "pld",
-        "rdp is the paper's, pld is tighter and affords more participations",
-        named=ACCOUNTANTS,
-    )
-    max_participations: int = opt(
-        2000, "participations after which a client retires whatever its budget", low=1
-    )
-    clip_calibration: str = opt(
-        "none",
-        "where the clip norm comes from: none keeps training.clip_norm; median is the "
-        "median of clients' gradient norms (the paper's way, not private), heldout "
-        "that of test images, private a noisy quantile that clients pay for",
-        choices=("none", "median", "heldout", "private"),
-    )
-    clip_quantile: float = opt(
-        0.5, "private calibration: quantile of gradient norms", above=0, below=1
-    )
-    clip_rounds: int = opt(40, "private calibration: rounds", low=1)
-    clip_sampling_rate: float = opt(
-        0.1, "private calibration: share of records sampled a round", above=0, high=1
-    )
-    clip_noise_multiplier: float = opt(
-        20.0, "private calibration: noise standard deviation / sensitivity", above=0
-    )
-
-    def __post_init__(self) -> None:
-        """Refuses an empty range of budgets."""
-        super().__post_init__()
-        if self.epsilon_lo > self.epsilon_hi:
-            raise InputError(
-                f"epsilon_lo must be at most epsilon_hi, but is {self.epsilon_lo:g} "
-                f"against {self.epsilon_hi:g}."
-            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -419,6 +346,7 @@ class RunConfig:
     wireless: WirelessConfig = dataclasses.field(default_factory=WirelessConfig)
     schedule: ScheduleConfig = dataclasses.field(default_factory=ScheduleConfig)
     length: LengthConfig = dataclasses.field(default_factory=LengthConfig)
+    records: RecordsConfig = dataclasses.field(default_factory=RecordsConfig)
     perf: PerfConfig = dataclasses.field(default_factory=PerfConfig)
     seed: int = 0
 

@@ -82,6 +82,21 @@ def digest(settings: RunConfig) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def noise_seed(settings: RunConfig) -> int:
+    """The seed of all that hides records: masks, batches, noise.
+
+    Runs of one seed share their world, their data and their initial model. Unless they
+    are paired, they share no noise: whoever sees two of them must not be able to
+    subtract it. Only settings that differ from their defaults count, so that an option
+    added later does not move a run that does not use it.
+    """
+    if settings.privacy.noise_key == "paired":
+        return settings.seed
+    mine, usual = moving(settings, "results"), moving(RunConfig(), "results")
+    text = json.dumps([settings.seed, differences(usual, mine)])
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
 def differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Settings that two configurations (as dicts) do not share, a phrase each."""
     phrases = []

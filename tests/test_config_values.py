@@ -72,3 +72,36 @@ def test_a_flag_of_the_version_before_is_taken_with_a_hint(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == "run.rounds is called length.rounds now: use that.\n"
+
+
+def test_noise_depends_on_all_that_moves_results_unless_it_is_paired():
+    base = toy.settings(3)
+    seed = config_values.noise_seed(base)
+    assert 0 <= seed < 2**63
+    assert seed == config_values.noise_seed(toy.settings(3, perf={"devices": 1}))
+    others = [
+        toy.settings(4),
+        toy.settings(3, training={"clip_norm": 3.0}),
+        toy.settings(3, training={"batch_size": 7.0}),
+        toy.settings(3, privacy={"noise_multiplier": 1.25}),
+        toy.settings(3, server={"averaging": "ema"}),
+        toy.settings(3, length={"rounds": 99}),
+        toy.settings(3, data={"train_examples": 59}),
+    ]
+    assert len({seed, *map(config_values.noise_seed, others)}) == 1 + len(others)
+    for each in others:
+        privacy = dataclasses.replace(each.privacy, noise_key="paired")
+        paired = dataclasses.replace(each, privacy=privacy)
+        assert config_values.noise_seed(paired) == each.seed
+
+
+def test_a_setting_that_comes_later_moves_no_noise(monkeypatch):
+    """At its default, a new option leaves a run what it was."""
+    seed = config_values.noise_seed(toy.settings(3))
+    plain = config_values.moving
+
+    def with_more(settings, what):
+        return {**plain(settings, what), "later": {"option": 1}}
+
+    monkeypatch.setattr(config_values, "moving", with_more)
+    assert config_values.noise_seed(toy.settings(3)) == seed

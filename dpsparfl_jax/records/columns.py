@@ -54,6 +54,7 @@ class Column(NamedTuple):
     tag: str = ""  # of TensorBoard; empty: not there
     format: str = "{:.4g}"
     summary: tuple[InSummary, ...] = ()
+    raw: bool = False  # measured on clients' records: no epsilon covers it
 
 
 def finite(value: Any) -> float | None:
@@ -210,19 +211,21 @@ _TABLE = (
         lambda view: int(np.sum(view.schedule.live[view.t])), "privacy/live_clients",
         "{:.0f}"),
     Column("train_loss", "", "Mean loss of the examples used (raw records).",
-        _measured("loss"), "train/loss"),
+        _measured("loss"), "train/loss", raw=True),
     Column("clipped_fraction", "", "Share of examples above the bound (raw records).",
-        _measured("clipped_fraction"), "train/clipped_fraction", "{:.2%}"),
+        _measured("clipped_fraction"), "train/clipped_fraction", "{:.2%}",
+        raw=True),
     Column("median_norm", "", "Median masked gradient norm (raw records).",
-        _measured("median_norm")),
-    Column("gradient_to_noise", "", "Norm of the first sum over that of its noise.",
-        _measured("gradient_to_noise"), "train/gradient_to_noise"),
+        _measured("median_norm"), raw=True),
+    Column("gradient_to_noise", "", "Norm of the first sum over that of its noise (raw "
+        "records).", _measured("gradient_to_noise"), "train/gradient_to_noise",
+        raw=True),
     Column("examples", "", "Examples used in all local steps.", _counted("examples"),
         format="{:,.0f}"),
     Column("overflow", "", "Examples that padded batches cut off.",
         _counted("overflow"), format="{:.0f}"),
-    Column("nonfinite_examples", "", "Examples left out: their gradient is not finite.",
-        _counted("nonfinite_examples"), format="{:.0f}"),
+    Column("nonfinite_examples", "", "Examples left out: their gradient is not finite "
+        "(raw records).", _counted("nonfinite_examples"), format="{:.0f}", raw=True),
     Column("kept_coordinates", "", "Coordinates that the masks kept, of all clients.",
         _counted("kept"), format="{:,.0f}"),
     Column("diverged", "", "Updates that were dropped because they had diverged.",
@@ -261,6 +264,7 @@ def register_column(
     tag: str = "",
     format: str = "{:.4g}",
     summary: Sequence[InSummary] = (),
+    raw: bool = False,
 ) -> Callable[[Callable[[RoundView], Any]], Callable[[RoundView], Any]]:
     """Decorator that adds a column to the table of rounds.
 
@@ -271,6 +275,9 @@ def register_column(
         tag: under which TensorBoard shows it; empty leaves it out there.
         format: how a value is printed.
         summary: numbers of the run's summary that are made from it.
+        raw: whether it is measured on clients' records, so that no epsilon covers it;
+            `records.private_only` then leaves it out. Give True for whatever you make
+            from `view.diagnostics`, unless you know better.
 
     Returns:
         A decorator for a function of a `RoundView` that gives a plain number, a list of
@@ -283,7 +290,7 @@ def register_column(
     def add(of: Callable[[RoundView], Any]) -> Callable[[RoundView], Any]:
         if name in COLUMNS:
             raise InputError(f"there is already a column named {name!r}.")
-        COLUMNS[name] = Column(name, unit, about, of, tag, format, tuple(summary))
+        COLUMNS[name] = Column(name, unit, about, of, tag, format, tuple(summary), raw)
         return of
 
     return add

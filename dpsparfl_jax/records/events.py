@@ -31,7 +31,7 @@ class EventLog:
         """One round."""
         with writing(self._path):
             for name, column in COLUMNS.items():
-                if column.tag and row[name] is not None:
+                if column.tag and row.get(name) is not None:
                     event = Event(
                         summary=scalar(column.tag, row[name]),
                         step=row["round"],

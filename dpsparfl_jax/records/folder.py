@@ -32,7 +32,7 @@ from dpsparfl_jax.storage import PART, FolderLock, write_whole, writing
 
 MANIFEST, ROUNDS, CLIENTS = "manifest.json", "rounds.jsonl", "clients.csv"
 SCHEDULE, DONE, LOCK = "schedule.npz", "DONE", ".lock"
-_ADDED = {"server"}  # sections that manifests of version 0.1 do not have
+_ADDED = {"server", "records"}  # sections that early manifests do not have
 
 
 class RunFolder:
@@ -144,6 +144,8 @@ def read_manifest(path: pathlib.Path) -> dict[str, Any]:
         for section in _ADDED:  # what was not there yet had its default
             default = config_values.as_dict(config.RunConfig())[section]
             content["config"].setdefault(section, default)
+        # Before there was a choice, runs of one seed shared noise.
+        content["config"]["privacy"].setdefault("noise_key", "paired")
         for section in (*config.SECTIONS, "seed"):
             content["config"][section]
     except (OSError, ValueError, KeyError, TypeError) as reason:

@@ -19,9 +19,14 @@ from dpsparfl_jax.types import RoundOutput
 class RoundRows:
     """Rows of a run's rounds; what accumulates is added up once, beforehand."""
 
-    def __init__(self, schedule: Schedule) -> None:
-        """Takes the whole schedule."""
+    def __init__(self, schedule: Schedule, *, private_only: bool = False) -> None:
+        """Takes the whole schedule; `private_only` leaves raw columns out."""
         self.schedule = schedule
+        self.columns = {
+            name: column
+            for name, column in COLUMNS.items()
+            if not (column.raw and private_only)
+        }
         energy = np.sum(schedule.upload_j + schedule.training_j, axis=1)
         bits = np.sum(schedule.bits, axis=1)
         self.totals = {
@@ -42,7 +47,7 @@ class RoundRows:
             for name, values in output.diagnostics._asdict().items()
         }
         view = RoundView(self.schedule, t, sends, output, diagnostics, self.totals)
-        return {name: _plain(column.of(view)) for name, column in COLUMNS.items()}
+        return {name: _plain(column.of(view)) for name, column in self.columns.items()}
 
 
 def _plain(value: Any) -> Any:
@@ -57,8 +62,13 @@ def client_rows(
     label_counts: NDArray[Any],
     test_sizes: Sequence[int],
     right: NDArray[np.bool_],
+    *,
+    private_only: bool = False,
 ) -> list[Row]:
-    """One row a client, after the last round; `right` [E] is in order of clients."""
+    """One row a client, after the last round; `right` [E] is in order of clients.
+
+    `private_only` leaves the counts of labels out.
+    """
     users = len(schedule.budget)
     ends = np.cumsum(test_sizes)[:-1]
     accuracy = [float(np.mean(part)) for part in np.split(right, ends)]
@@ -84,7 +94,11 @@ def client_rows(
             "energy_j": float(energy[i]),
             "keep_rate_mean": float(kept[i] / counts[i]) if counts[i] else None,
             "test_accuracy": accuracy[i],
-            **{f"label_{c}": int(n) for c, n in enumerate(label_counts[i])},
+            **{
+                f"label_{c}": int(n)
+                for c, n in enumerate(label_counts[i])
+                if not private_only
+            },
         }
         for i in range(users)
     ]

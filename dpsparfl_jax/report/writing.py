@@ -42,8 +42,20 @@ def write_report(
 
 
 def is_private(run: RecordedRun) -> bool:
-    """Whether the run adds noise."""
-    return bool(run.manifest["config"].get("privacy", {}).get("noise", True))
+    """Whether its epsilons cover all that the run does with records."""
+    privacy = run.manifest["config"].get("privacy", {})
+    clip = run.manifest.get("clip_norm", {})
+    return bool(privacy.get("noise", True)) and bool(clip.get("private", True))
+
+
+def sharing_noise(runs: Sequence[RecordedRun]) -> list[str]:
+    """Names of runs whose noise another run among these has as well."""
+    paired: dict[int, list[str]] = {}
+    for run in runs:
+        content = run.manifest["config"]
+        if is_private(run) and content["privacy"].get("noise_key") == "paired":
+            paired.setdefault(content["seed"], []).append(run.name)
+    return [name for names in paired.values() if len(names) > 1 for name in names]
 
 
 def summary(run: RecordedRun) -> Row:
@@ -128,11 +140,10 @@ def _privacy(runs: Sequence[RecordedRun]) -> str:
     for run in runs:
         privacy = run.manifest["config"].get("privacy", {})
         kind = f"delta = {privacy.get('delta')}, {privacy.get('accountant')} accountant"
-        if privacy.get("clip_calibration") == "median":
-            kind += (
-                "; the clip norm is a median of raw gradients that epsilon leaves out"
-            )
-        kind = kind if is_private(run) else "not private: no noise is added"
+        if not privacy.get("noise", True):
+            kind = "not private: no noise is added"
+        elif not is_private(run):
+            kind = "not private: the clip norm is a median of raw gradients"
         kinds.setdefault(kind, []).append(run.name)
     items = "".join(
         f"<li>{html.escape(kind)} <small>({html.escape(names)})</small></li>"
@@ -142,7 +153,23 @@ def _privacy(runs: Sequence[RecordedRun]) -> str:
     return (
         "<p>Every epsilon is per client and per record, against an honest-but-curious "
         "server: neighbouring data sets differ in one record of one client replaced by "
-        f"a null record.</p><ul>{items}</ul>\n"
+        f"a null record.</p><ul>{items}</ul>\n{_shared_noise(runs)}"
+        "<p><small>Training loss, gradient norms and label counts are measured on raw "
+        "records: no epsilon covers them (<code>--records.private_only</code> leaves "
+        "them out).</small></p>\n"
+    )
+
+
+def _shared_noise(runs: Sequence[RecordedRun]) -> str:
+    """A warning, if noise can be subtracted."""
+    sharing = sharing_noise(runs)
+    if not sharing:
+        return ""
+    names = html.escape(_names(sharing, len(runs)))
+    return (
+        f'<p class="tag">Runs with one seed and paired noise ({names}) must not be '
+        "released together: their noise can be subtracted, and no epsilon covers "
+        "that.</p>\n"
     )
 
 

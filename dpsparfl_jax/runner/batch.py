@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsparfl_jax.client_values import client_values
+from dpsparfl_jax.config_values import noise_seed
 from dpsparfl_jax.data import packing
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.privacy.clip_norm import ClipNorm
@@ -184,7 +185,7 @@ class Batch:
     def _place(self, states: Sequence[ServerState], starts: Sequence[int]) -> _Progress:
         """Moves everything to the devices."""
         sets = self.runs[0].data.images.sets
-        roots = keys.root_key_words([run.settings.seed for run in self.runs])
+        roots = keys.root_key_words([noise_seed(run.settings) for run in self.runs])
         stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *states)
         return _Progress(
             np.array(starts, np.int64),

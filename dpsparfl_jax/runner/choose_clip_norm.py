@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsparfl_jax.config import RunConfig
+from dpsparfl_jax.config_values import noise_seed
 from dpsparfl_jax.privacy import clip_norm, first_ledger
 from dpsparfl_jax.types import ImageSet
 
@@ -39,5 +40,5 @@ def choose_clip_norm(
     query = first_ledger.quantile_query(settings)
     assert query is not None
     ends = np.cumsum([len(client) for client in answering])[:-1]
-    chosen, _ = clip_norm.private_clip_norm(np.split(norms, ends), query, settings.seed)
-    return chosen
+    parts = np.split(norms, ends)
+    return clip_norm.private_clip_norm(parts, query, noise_seed(settings))[0]

@@ -230,7 +230,10 @@ def _train(jobs: Sequence[_Job], hooks: Hooks) -> Iterator[tuple[Run, Row]]:
     _announce_clip_norms(batch.clip_norms, hooks)
     if hooks.stop():
         return
-    tables = [RoundRows(job.run.schedule) for job in jobs]
+    tables = [
+        RoundRows(job.run.schedule, private_only=job.run.settings.records.private_only)
+        for job in jobs
+    ]
     every = [job.sink.snapshot_every for job in jobs]
     first_rounds = [beginning.rounds for beginning in beginnings]
     bar = tqdm(

@@ -155,7 +155,7 @@ class FolderSink:
             "planned_end": run.schedule.reason,
             "planning_s": run.plan.seconds,
             "budgets": run.plan.affordability,
-            "warnings": [*run.plan.warnings, *clip.warnings],
+            "warnings": [*run.plan.warnings, *clip.warnings, *_on_noise(run.settings)],
             "versions": {
                 "python": platform.python_version(),
                 **{name: importlib.metadata.version(name) for name in _PACKAGES},
@@ -178,6 +178,21 @@ class FolderSink:
                     f"{self.folder} was started with other {what}: restore them, or "
                     "choose another folder."
                 )
+        if then.get("clip_norm", {}).get("value") != now["clip_norm"]["value"]:
+            raise InputError(
+                f"{self.folder} was started with another clip norm than the "
+                f"{now['clip_norm']['value']:g} that is found now (other versions or "
+                "devices measure other gradients): go on where it was started, or "
+                "choose another folder."
+            )
+        if (
+            then["config"]["records"]["private_only"]
+            != now["config"]["records"]["private_only"]
+        ):
+            raise InputError(
+                f"{self.folder} was started with another records.private_only: go on "
+                "with that, or choose another folder."
+            )
         schedule = self.run.schedule
         for t, row in enumerate(records.read_rounds(self.folder)):
             sends = schedule.sends[t] if t < schedule.num_rounds else []
@@ -236,6 +251,16 @@ class FolderSink:
             for each in opened:
                 if each is not None:
                     closing.callback(each.close)
+
+
+def _on_noise(settings: RunConfig) -> tuple[str, ...]:
+    """For whoever finds the folder; whoever started the run has chosen it."""
+    if not settings.privacy.noise or settings.privacy.noise_key == "own":
+        return ()
+    return (
+        "Runs of this seed share their noise (privacy.noise_key=paired): whoever sees "
+        "two of them can subtract it, so release one at most.",
+    )
 
 
 def _is_finished(folder: pathlib.Path, settings: RunConfig, *, resume: bool) -> bool:

@@ -168,7 +168,13 @@ class Run:
             sets.train.labels, clients.train, sets.num_classes
         )
         tested = [len(part) for part in clients.test]
-        return rows.client_rows(self.schedule, counts, tested, right)
+        return rows.client_rows(
+            self.schedule,
+            counts,
+            tested,
+            right,
+            private_only=self.settings.records.private_only,
+        )
 
 
 def outline(settings: RunConfig, described: Described | None = None) -> Outline:

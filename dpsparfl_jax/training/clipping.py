@@ -9,6 +9,7 @@ so its per-example gradient is formed from windows. `layer_rules` lists all such
 """
 
 import logging
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import flax.linen as nn
@@ -18,9 +19,10 @@ import numpy as np
 import optax
 
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.training import opened_layers
+from dpsparfl_jax.training import norm_errors, opened_layers
 from dpsparfl_jax.training.layer_gradients import EXACT
 from dpsparfl_jax.training.layer_rules import UnsupportedLayer
+from dpsparfl_jax.training.norm_errors import TINY
 from dpsparfl_jax.types import Params
 
 METHODS = ("ghost", "vmap")
@@ -58,19 +60,29 @@ def example_losses(logits: jax.Array, labels: jax.Array) -> jax.Array:
 
 
 def clip_factors(
-    norms: jax.Array, losses: jax.Array, real: jax.Array, bound: jax.Array
+    safe_norms: jax.Array, losses: jax.Array, real: jax.Array, bound: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """min(1, bound / norm) for usable examples, 0 for the others, and which are usable.
 
-    A gradient that is not finite cannot be scaled to the bound, so the example adds
-    nothing: that keeps the sensitivity for any data whatever. A loss that is not finite
-    (a label that the model does not have) disqualifies an example too.
+    Norms are safe: not below the true ones, whatever float32 lost. A gradient that is
+    not finite cannot be scaled to the bound, so the example adds nothing: that keeps
+    the sensitivity for any data whatever. A loss that is not finite (a label that the
+    model does not have) disqualifies an example too.
     Departs: BUILD_NOTES "clip factor" (the paper prints its inverse).
     """
-    usable = real & jnp.isfinite(norms) & jnp.isfinite(losses)
-    tiny = np.finfo(np.float32).tiny
-    factors = jnp.minimum(np.float32(1), bound / jnp.maximum(norms, tiny))
+    usable = real & jnp.isfinite(safe_norms) & jnp.isfinite(losses)
+    factors = jnp.minimum(np.float32(1), bound / jnp.maximum(safe_norms, TINY))
     return jnp.where(usable, factors, _ZERO), usable
+
+
+def _norms(
+    params: Params, squares: Sequence[jax.Array], lost: Sequence[jax.Array | float]
+) -> tuple[jax.Array, jax.Array]:
+    """Norms [B] from the squares of a model's parts, and upper bounds on them."""
+    total: Any = sum(squares)
+    most = total + sum(lost) + np.float32(norm_errors.lost_squares(params))
+    share = np.float32(1 + norm_errors.lost_share(params))
+    return jnp.sqrt(total), jnp.sqrt(most * share)
 
 
 def make_clipped_sum(
@@ -121,11 +133,9 @@ def _textbook(model: nn.Module) -> ClippedSumFn:
     ) -> ClippedSum:
         losses, grads = per_example(params, images, labels)
         grads = jax.tree.map(lambda g, m: jnp.where(m[None] > 0, g, _ZERO), grads, mask)
-        squares = [
-            jnp.sum(g * g, axis=range(1, g.ndim)) for g in jax.tree.leaves(grads)
-        ]
-        norms = jnp.sqrt(sum(squares))
-        factors, usable = clip_factors(norms, losses, real, bound)
+        squares = [norm_errors.sum_of_squares(g * g) for g in jax.tree.leaves(grads)]
+        norms, safe = _norms(params, squares, [])
+        factors, usable = clip_factors(safe, losses, real, bound)
 
         def weighted_sum(g: jax.Array) -> jax.Array:
             keep = usable.reshape(-1, *[1] * (g.ndim - 1))
@@ -172,8 +182,12 @@ def _ghost(
                 )
                 for layer in opened
             ]
-            norms = jnp.sqrt(sum(part.squared_norms for part in parts))
-            factors, usable = clip_factors(norms, losses, real, bound)
+            norms, safe = _norms(
+                params,
+                [part.squared_norms for part in parts],
+                [part.lost_squares for part in parts],
+            )
+            factors, usable = clip_factors(safe, losses, real, bound)
         total: dict[str, Any] = {}
         with jax.named_scope("sums"):
             for layer, part in zip(opened, parts, strict=True):

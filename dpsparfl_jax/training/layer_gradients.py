@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpsparfl_jax.training.convolution import ConvInput, row_windows
+from dpsparfl_jax.training.norm_errors import TINY, sum_of_squares
 
 # Accelerators round the inputs of a default matrix product to 10 bits or fewer. A norm
 # and the sum it bounds must not be rounded apart, so these products are full float32.
@@ -35,10 +36,13 @@ class LayerGradient(NamedTuple):
             later. An unusable example must add exactly nothing even where its values
             are not finite, and 0 * nan is nan: so values are replaced by `jnp.where`,
             not multiplied away.
+        lost_squares: [B] what underflow may have lost of `squared_norms`, where that is
+            more than the squares of numbers too small to be squared.
     """
 
     squared_norms: jax.Array
     weighted_sum: Callable[[jax.Array, jax.Array], dict[str, jax.Array]]
+    lost_squares: jax.Array | float = 0.0
 
 
 def dot(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -64,11 +68,11 @@ def formed(
         Norms and sums of the masked gradients of these parameters.
     """
     flat = {name: g.reshape(g.shape[0], -1) for name, g in gradients.items()}
-    kept = {name: mask[name].reshape(1, -1) > 0 for name in gradients}
     # Each is one pass over the gradients; a masked copy of them is never written.
-    squares = [
-        jnp.sum(jnp.where(kept[name], g * g, _ZERO), axis=1) for name, g in flat.items()
-    ]
+    squares = []
+    for name, g in flat.items():
+        masked = jnp.where(mask[name].reshape(1, -1) > 0, g * g, _ZERO)
+        squares.append(sum_of_squares(masked.reshape(-1, *mask[name].shape)))
 
     def weighted_sum(factors: jax.Array, usable: jax.Array) -> dict[str, jax.Array]:
         total = {}
@@ -119,7 +123,8 @@ def _with_bias(
         shift = bias.weighted_sum(factors, usable)
         return {**weights.weighted_sum(factors, usable), **shift}
 
-    return LayerGradient(weights.squared_norms + bias.squared_norms, weighted_sum)
+    squares = weights.squared_norms + bias.squared_norms
+    return LayerGradient(squares, weighted_sum, weights.lost_squares)
 
 
 def _is_row(x: jax.Array) -> bool:
@@ -143,12 +148,15 @@ def _row_kernel(mask: jax.Array, x: jax.Array, d: jax.Array) -> LayerGradient:
         clean_d = jnp.where(usable[:, None], d, _ZERO) * factors[:, None]
         return {"kernel": dot(clean_x.T, clean_d).reshape(shape)}
 
-    return LayerGradient(unit * scale * scale, weighted_sum)
+    # The mask may drop a row's largest entry. Squares of those that are left, and their
+    # products, may then be too small for a number and count as 0.
+    lost = np.float32(3 * mask.size * TINY) * scale * scale
+    return LayerGradient(unit * scale * scale, weighted_sum, lost)
 
 
 def _row_scale(x: jax.Array) -> jax.Array:
     largest = jnp.max(jnp.abs(x), axis=-1, keepdims=True)
-    return jnp.maximum(largest, np.finfo(np.float32).tiny)
+    return jnp.maximum(largest, np.float32(TINY))
 
 
 def scale_and_shift(
@@ -198,7 +206,7 @@ def table_rows(mask: jax.Array, ids: jax.Array, d: jax.Array) -> LayerGradient:
         total = jnp.zeros(mask.shape, clean.dtype).at[ids].add(clean, mode="drop")
         return {"embedding": total}
 
-    return LayerGradient(jnp.sum(rows * rows, axis=(1, 2)), weighted_sum)
+    return LayerGradient(sum_of_squares(rows * rows), weighted_sum)
 
 
 def _add_rows(places: jax.Array, d: jax.Array, length: int) -> jax.Array:

@@ -349,7 +349,10 @@ def runs_of(sweep: str, scale: str, base: Changes) -> list[SweepRun]:
     what, size = SWEEPS[sweep], SCALES[scale]
     most = size._replace(rounds=0) if what.whole and scale == "full" else size
     preset = presets.get_preset(what.preset).settings
-    common = {**what.changes, **(what.quick if scale == "quick" else {}), **base}
+    # Curves are compared with each other, seed by seed; only one run is for release.
+    paired = {"privacy.noise_key": "paired"}
+    quick = what.quick if scale == "quick" else {}
+    common = {**paired, **what.changes, **quick, **base}
     runs = []
     for series in what.series:
         if scale == "quick" and not series.quick:

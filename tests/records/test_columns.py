@@ -33,6 +33,33 @@ def test_every_column_has_words_and_a_format(result):
             assert part.reducer in columns.REDUCERS
 
 
+def test_raw_columns_say_so_and_can_be_left_out(tmp_path):
+    raw = {name for name, column in columns.COLUMNS.items() if column.raw}
+    assert raw == {
+        *("train_loss", "clipped_fraction", "median_norm", "gradient_to_noise"),
+        "nonfinite_examples",
+    }
+    for name, column in columns.COLUMNS.items():
+        assert ("raw records" in column.about) == (name in raw)
+    short = toy.settings(
+        length={"rounds": 2},
+        records={"private_only": True},
+        perf={"tensorboard": True},
+    )
+    told = fl.simulate(short, tmp_path / "run", progress=False)
+    assert set(told.rounds) == set(columns.COLUMNS) - raw
+    assert set(told.clients) == set(columns.CLIENT_COLUMNS)
+    text = (tmp_path / "run" / "rounds.jsonl").read_text()
+    assert not any(name in text for name in raw)
+    assert "label_" not in (tmp_path / "run" / "clients.csv").read_text()
+    events = b"".join(p.read_bytes() for p in (tmp_path / "run").glob("events*"))
+    assert b"test/accuracy" in events
+    assert b"train/" not in events
+    everything = fl.simulate(toy.settings(length={"rounds": 2}), progress=False)
+    shared = everything.rounds[list(told.rounds)].drop(columns=["host_s", "device_s"])
+    assert shared.equals(told.rounds.drop(columns=["host_s", "device_s"]))
+
+
 def test_every_diagnostic_is_in_a_column():
     recorded = {"loss", "clipped_fraction", "median_norm", "gradient_to_noise"}
     recorded |= {"examples", "overflow", "nonfinite_examples", "kept", "diverged"}

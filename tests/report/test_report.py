@@ -107,7 +107,11 @@ def write_run(folder, *, seed=0, num_rounds=12, done=True, eval_every=1, **chang
         table.row(output(t, seed, eval_every, num_rounds)) for t in range(num_rounds)
     ]
     folder.mkdir(parents=True)
-    manifest = {"config": config_values.as_dict(settings), "planned_rounds": 99}
+    manifest = {
+        "config": config_values.as_dict(settings),
+        "planned_rounds": 99,
+        "clip_norm": {"private": settings.privacy.clip_calibration != "median"},
+    }
     storage.write_whole(folder / records.MANIFEST, json.dumps(manifest))
     text = "".join(json.dumps(line) + "\n" for line in lines)
     storage.write_whole(folder / records.ROUNDS, text)
@@ -230,6 +234,33 @@ def test_unfinished_empty_and_not_private_runs(tmp_path):
     assert lines["delay"] == 4  # and the target
     assert lines["epsilon"] == 2  # of the private one that is finished, and budgets
     assert lines["participation"] == 3  # of the finished ones, and the diagonal
+
+
+def test_a_median_of_raw_gradients_is_never_shown_as_private(tmp_path):
+    write_run(tmp_path / "runs" / "median", privacy={"clip_calibration": "median"})
+    runs = records.find_runs([tmp_path / "runs"])
+    text = report.write_report(runs, tmp_path).read_text(encoding="utf-8")
+    (told,) = read_csv(tmp_path / "runs.csv")
+    assert told["private"] == "False"
+    assert text.count("<td>not private</td>") == 3
+    assert "not private: the clip norm is a median of raw gradients" in text
+
+
+def test_runs_that_share_noise_are_named(tmp_path):
+    root = tmp_path / "runs"
+    for name, seed, key in (
+        ("one", 0, "paired"),
+        ("two", 0, "paired"),
+        ("alone", 1, "paired"),
+        ("own", 0, "own"),
+    ):
+        write_run(root / name, seed=seed, privacy={"noise_key": key})
+    write_run(root / "open", seed=0, privacy={"noise_key": "paired", "noise": False})
+    text = report.write_report(records.find_runs([root]), tmp_path).read_text()
+    assert "paired noise (one, two) must not be released together" in text
+    alone = records.find_runs([root / "one", root / "alone", root / "own"])
+    text = report.write_report(alone, tmp_path).read_text()
+    assert "released together" not in text
 
 
 def test_a_run_without_any_round_alone(tmp_path):

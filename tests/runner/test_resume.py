@@ -200,6 +200,22 @@ def test_the_schedule_of_another_run_is_refused(whole, tmp_path):
     assert "does not follow the run's schedule" in outcome.failed["p0"]
 
 
+def test_a_resumed_run_must_have_the_same_clip_norm(whole, tmp_path):
+    folder = unfinished(whole, tmp_path)
+    manifest = json.loads((folder / records.MANIFEST).read_text())
+    manifest["clip_norm"]["value"] *= 1 + 1e-6
+    (folder / records.MANIFEST).write_text(json.dumps(manifest))
+    outcome, _ = run(tmp_path, RUNS[0], resume=True)
+    assert "was started with another clip norm" in outcome.failed["p0"]
+
+
+def test_raw_numbers_are_recorded_for_a_whole_run_or_not_at_all(whole, tmp_path):
+    unfinished(whole, tmp_path)
+    quiet = settings(0, records={"private_only": True})
+    outcome, _ = run(tmp_path, quiet, resume=True)
+    assert "started with another records.private_only" in outcome.failed["p0"]
+
+
 def test_a_private_clip_norm_is_the_same_after_resuming(tmp_path):
     private = settings(
         0,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.training import clipping, models
+from dpsparfl_jax.training import clipping, models, norm_errors
 from tests import worlds
 from tests.reference import plain
 from tests.training import odd_models
@@ -63,7 +63,10 @@ def test_clipped_sum_equals_the_equations_in_float64(method):
     )
     layer_mask = mask["Dense_0"]
     kernel, bias, norms = plain.clipped_sum(
-        *grads, np.asarray(layer_mask["kernel"]), np.asarray(layer_mask["bias"]), bound
+        *grads,
+        np.asarray(layer_mask["kernel"]),
+        np.asarray(layer_mask["bias"]),
+        bound / np.sqrt(1 + norm_errors.lost_share(params)),
     )
     np.testing.assert_allclose(got.norms[:7], norms, rtol=1e-5)
     np.testing.assert_allclose(got.total["Dense_0"]["kernel"], kernel, atol=2e-6)
@@ -143,6 +146,64 @@ def test_tiny_inputs_times_huge_cotangents_do_not_slip_past_the_bound():
     )
     np.testing.assert_allclose(fast.norms, slow.norms, rtol=1e-5)
     assert (fast.norms > 0.1).any()
+
+
+class Exponential(nn.Module):
+    """Features that differ by many orders of magnitude."""
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(10)(jnp.exp(x.reshape(x.shape[0], -1)))
+
+
+def exact_norm(total):
+    leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(total)]
+    return np.sqrt(sum((leaf**2).sum() for leaf in leaves))
+
+
+@pytest.mark.parametrize("method", clipping.METHODS)
+@pytest.mark.parametrize("spread", [20.0, 40.0, 45.0, 60.0, 80.0])
+def test_a_mask_that_drops_the_largest_entry_does_not_lift_the_bound(method, spread):
+    """Squares of the others underflow; they are 1 where the largest is e^spread."""
+    net, shape = Exponential(), (4, 4, 1)
+    params = models.init_params(net, jax.random.key(0), shape)
+    mask = jax.tree.map(jnp.ones_like, params)
+    kernel = mask["Dense_0"]["kernel"].at[0].set(np.float32(0))
+    mask["Dense_0"] = {"kernel": kernel, "bias": jnp.zeros(10)}
+    params = jax.tree.map(jnp.zeros_like, params)
+    image = jnp.zeros((1, *shape)).at[0, 0, 0, 0].set(np.float32(spread))
+    fn = jax.jit(clipping.make_clipped_sum(net, params, shape, method))
+    label, real = jnp.zeros(1, jnp.int32), jnp.array([True])
+    free = exact_norm(fn(params, mask, image, label, real, jnp.float32(np.inf)).total)
+    assert free > 3
+    for bound in (1e-3, 0.05, 1.0):
+        total = fn(params, mask, image, label, real, jnp.float32(bound)).total
+        assert exact_norm(total) <= bound
+
+
+@pytest.mark.parametrize("method", clipping.METHODS)
+@pytest.mark.parametrize("inputs", [64, 4096, 262_144])
+def test_rounding_of_long_sums_does_not_lift_the_bound(method, inputs):
+    """Equal squares of 1 and a bit lose as much as any when they are added up."""
+    net, shape = models.make_model("logistic", 2), (inputs, 1, 1)
+    params = models.init_params(net, jax.random.key(0), shape)
+    params = jax.tree.map(jnp.zeros_like, params)
+    mask = jax.tree.map(jnp.ones_like, params)
+    fn = jax.jit(clipping.make_clipped_sum(net, params, shape, method))
+    label, real = jnp.zeros(1, jnp.int32), jnp.array([True])
+    for value in (1.0, 1.0003, 3e-5, 7e8):
+        image = jnp.full((1, *shape), np.float32(value))
+        total = fn(params, mask, image, label, real, jnp.float32(0.5)).total
+        assert 0.45 < exact_norm(total) <= 0.5
+
+
+def test_what_rounding_may_lose_is_small_for_the_papers_networks():
+    for name, shape in SHAPES.items():
+        params = worlds.cached_init(name, shape)
+        assert 1e-6 < norm_errors.lost_share(params) < 5e-4
+    endless = {"kernel": jax.ShapeDtypeStruct((2**24, 10), jnp.float32)}
+    with pytest.raises(InputError, match="split the layer"):
+        norm_errors.lost_share(endless)
 
 
 def agree(net, caplog):
