@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from benchmarks import kill_resume
+from benchmarks import faults
 from dpsparfl_jax import records
 from tests.commands import ROOT, assert_refused
 from tests.experiments.small_runs import SMALL, run
@@ -15,10 +15,10 @@ from tests.experiments.small_runs import SMALL, run
 
 @pytest.mark.slow
 def test_killed_runs_go_on_to_the_same_bits(cache):
-    """One kill here; `python -m benchmarks.kill_resume` does twenty."""
+    """One kill here; `python -m benchmarks.faults` does fifty, and much else."""
     settings = (*SMALL, cache, "--schedule.policy=random", "--length.rounds=40")
-    found = kill_resume.measure(1, seed=1, settings=settings)
-    assert found["equal"] == 1, found["rows"]
+    (trial,) = faults.measure(1, seed=1, run=settings, faults=False)["trials"]
+    assert trial["ending"] == "equal", trial
 
 
 @pytest.mark.slow
