@@ -21,7 +21,7 @@ def settings():
 def test_sections_and_help():
     assert config.SECTIONS == (
         *("data", "model", "training", "privacy", "server", "wireless"),
-        *("schedule", "length", "perf"),
+        *("schedule", "length", "records", "perf"),
     )
     assert all(field.metadata["help"] for _, _, field in settings())
 

@@ -75,18 +75,21 @@ def test_a_flag_of_the_version_before_is_taken_with_a_hint(tmp_path):
 
 
 def test_noise_depends_on_all_that_moves_results_unless_it_is_paired():
-    base = toy.settings(3)
+    own = {"noise_key": "own"}
+    base = toy.settings(3, privacy=own)
     seed = config_values.noise_seed(base)
     assert 0 <= seed < 2**63
-    assert seed == config_values.noise_seed(toy.settings(3, perf={"devices": 1}))
+    assert seed == config_values.noise_seed(
+        toy.settings(3, privacy=own, perf={"devices": 1})
+    )
     others = [
-        toy.settings(4),
-        toy.settings(3, training={"clip_norm": 3.0}),
-        toy.settings(3, training={"batch_size": 7.0}),
-        toy.settings(3, privacy={"noise_multiplier": 1.25}),
-        toy.settings(3, server={"averaging": "ema"}),
-        toy.settings(3, length={"rounds": 99}),
-        toy.settings(3, data={"train_examples": 59}),
+        toy.settings(4, privacy=own),
+        toy.settings(3, privacy=own, training={"clip_norm": 3.0}),
+        toy.settings(3, privacy=own, training={"batch_size": 7.0}),
+        toy.settings(3, privacy={"noise_multiplier": 1.25, **own}),
+        toy.settings(3, privacy=own, server={"averaging": "ema"}),
+        toy.settings(3, privacy=own, length={"rounds": 99}),
+        toy.settings(3, privacy=own, data={"train_examples": 59}),
     ]
     assert len({seed, *map(config_values.noise_seed, others)}) == 1 + len(others)
     for each in others:
@@ -97,11 +100,12 @@ def test_noise_depends_on_all_that_moves_results_unless_it_is_paired():
 
 def test_a_setting_that_comes_later_moves_no_noise(monkeypatch):
     """At its default, a new option leaves a run what it was."""
-    seed = config_values.noise_seed(toy.settings(3))
+    settings = toy.settings(3, privacy={"noise_key": "own"})
+    seed = config_values.noise_seed(settings)
     plain = config_values.moving
 
     def with_more(settings, what):
         return {**plain(settings, what), "later": {"option": 1}}
 
     monkeypatch.setattr(config_values, "moving", with_more)
-    assert config_values.noise_seed(toy.settings(3)) == seed
+    assert config_values.noise_seed(settings) == seed

@@ -61,7 +61,10 @@ def settings(seed=0, **changes) -> config.RunConfig:
         training=config.TrainingConfig(
             local_steps=4, batch_size=6, learning_rate=0.1, clip_norm=2.0
         ),
-        privacy=config.PrivacyConfig(noise_multiplier=1.0, epsilon_lo=3.0),
+        # Tests compare runs that differ in one setting, draw by draw.
+        privacy=config.PrivacyConfig(
+            noise_multiplier=1.0, epsilon_lo=3.0, noise_key="paired"
+        ),
         wireless=config.WirelessConfig(num_channels=2, cycles_per_sample=1e6),
         schedule=config.ScheduleConfig(delay_target_s=0.2, energy_budget_j=1.0),
         length=config.LengthConfig(rounds=6),

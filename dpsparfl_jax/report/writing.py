@@ -155,7 +155,7 @@ def _privacy(runs: Sequence[RecordedRun]) -> str:
         "server: neighbouring data sets differ in one record of one client replaced by "
         f"a null record.</p><ul>{items}</ul>\n{_shared_noise(runs)}"
         "<p><small>Training loss, gradient norms and label counts are measured on raw "
-        "records: no epsilon covers them (<code>--records.private_only</code> leaves "
+        "records: no epsilon covers them (<code>records.private_only</code> leaves "
         "them out).</small></p>\n"
     )
 
