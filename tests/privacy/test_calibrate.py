@@ -130,6 +130,15 @@ def test_a_setting_that_affords_nobody_is_refused_with_advice_that_works(account
     ).ledger.live.any()
 
 
+def test_the_end_of_the_noise_is_charged_for_every_parameter():
+    little = run_config(noise_multiplier=0.4, accountant="rdp", epsilon_lo=10.0)
+    costs = [
+        first_ledger.start_ledger(little, SIZES, 40, parameters).ledger.epsilon_next[0]
+        for parameters in (0, 1, 10**9)
+    ]
+    assert costs[0] < costs[1] < costs[2]
+
+
 def test_the_private_clip_norm_is_charged():
     plain = first_ledger.start_ledger(run_config(), SIZES, 40, 1000).ledger
     charged = first_ledger.start_ledger(
