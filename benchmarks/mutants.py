@@ -53,7 +53,7 @@ def spoiled(text: str, mutant: Mutant) -> str:
 
 def run_tests(project: pathlib.Path, tests: tuple[str, ...]) -> Any:
     """The fast tests in some files, up to the first that fails."""
-    quick = ("-x", "-q", "-m", "not slow", "-p", "no:cacheprovider")
+    quick = ("-x", "-q", "-m", "not slow")
     return subprocess.run(
         [sys.executable, "-m", "pytest", *quick, *(f"tests/{name}" for name in tests)],
         cwd=project,
@@ -73,11 +73,13 @@ def try_mutant(project: pathlib.Path, mutant: Mutant) -> dict[str, Any]:
         done = run_tests(project, mutant.tests)
     finally:
         path.write_text(right, encoding="utf-8")
+    if done.returncode not in (0, 1, 2):  # 2: the tests could not even be loaded
+        raise RuntimeError(f"tests cannot be run: {done.stdout}{done.stderr}")
     failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
     return {
         "name": mutant.name,
         "file": mutant.file,
-        "killed": done.returncode == 1,
+        "killed": done.returncode != 0,
         "by": failed[0].split(" - ")[0].removeprefix("FAILED ") if failed else "",
         "code": done.returncode,
         "seconds": time.perf_counter() - began,
