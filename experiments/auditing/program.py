@@ -72,13 +72,14 @@ class Setting:
         """The shapes that the program is compiled for."""
         rate = self.sampling_rate
         capacity = poisson.batch_capacity(self.records, rate, _OVERFLOW)
+        choices = 2 if self.execution == "map" else 1  # others pad to the largest
         return Outline(
             np.array([self.records]),
             probes.SHAPE,
             probes.CLASSES,
             models.measure(self.model, probes.CLASSES, probes.SHAPE),
             capacity,
-            poisson.padded_sizes(self.records, rate, capacity, 2),
+            poisson.padded_sizes(self.records, rate, capacity, choices),
         )
 
     def program(self) -> programs.Program:
