@@ -53,13 +53,18 @@ def patch_factors(formula, patch):
     patch.setattr(clipping, "clip_factors", clip_factors)
 
 
+def one_everywhere(mask):
+    """Not as a constant, which large products on a CPU get wrong (see `norms.py`)."""
+    return mask * np.float32(0) + np.float32(1)
+
+
 def mask_after_clipping(patch):
     """Whole gradients are clipped at C = 1, then masked; noise is for sqrt(s) C."""
     real = local._clipped_sum
 
     def clipped_sum(spec, params, mask, data, rows, count, bound, choose_size):
         whole = {
-            layer: {name: jnp.ones_like(leaf) for name, leaf in leaves.items()}
+            layer: {name: one_everywhere(leaf) for name, leaf in leaves.items()}
             for layer, leaves in mask.items()
         }
         one = jnp.ones_like(bound)
@@ -109,21 +114,30 @@ def fixed_batches(patch):
 
 
 def divide_by_realised_batch(patch):
-    """What is then divided by two, the expected batch, is multiplied by it here."""
-    real_sum, real_noise, seen = local._clipped_sum, noise.add_noise, {}
+    """The division by the expected batch, which comes later, is undone here."""
+    real_advance, real_sum = local.advance, local._clipped_sum
+    real_noise, seen = noise.add_noise, {}
+
+    def advance(spec, prepared, state, data, records, task, steps, *, choose_size):
+        seen["expected"] = task.batch_size
+        return real_advance(
+            *(spec, prepared, state, data, records, task, steps),
+            choose_size=choose_size,
+        )
 
     def clipped_sum(spec, params, mask, data, rows, count, bound, choose_size):
-        seen["count"] = jnp.maximum(count, 1).astype(jnp.float32)
+        seen["realised"] = jnp.maximum(count, 1).astype(jnp.float32)
         return real_sum(spec, params, mask, data, rows, count, bound, choose_size)
 
     def add_noise(key, total, mask, noise_std, rounds=20):
         noisy = real_noise(key, total, mask, noise_std, rounds)
-        factor = np.float32(2) / seen["count"]
+        factor = seen["expected"] / seen["realised"]
         return {
             layer: {name: leaf * factor for name, leaf in leaves.items()}
             for layer, leaves in noisy.items()
         }
 
+    patch.setattr(local, "advance", advance)
     patch.setattr(local, "_clipped_sum", clipped_sum)
     patch.setattr(noise, "add_noise", add_noise)
 

@@ -126,8 +126,8 @@ def _make_slopes(run: Run) -> Callable[[Params, Params, ImageSet], jax.Array]:
     def slopes(params: Params, update: Params, records: ImageSet) -> jax.Array:
         images = local.normalise(records.images, (0.5,), (0.5,))
 
-        def losses(params: Params) -> Any:
-            logits = model.apply({"params": params}, images)
+        def losses(params: Params) -> jax.Array:
+            logits: Any = model.apply({"params": params}, images)
             return clipping.example_losses(logits, records.labels)
 
         return jax.jvp(losses, (params,), (update,))[1]

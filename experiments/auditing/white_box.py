@@ -18,6 +18,7 @@ there is stays below the claim, and how far below is what hiding the steps is wo
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from dpsparfl_jax.training import clipping, models
-from dpsparfl_jax.types import ClientTables
+from dpsparfl_jax.types import ClientTables, Params
 
 from . import bounds, probes
 from .program import Clients, Setting
@@ -57,8 +58,8 @@ def canary_direction(setting: Setting) -> NDArray[np.float64]:
     image = data.images[:1].astype(np.float32) / np.float32(127.5) - np.float32(1)
     params = models.init_params(model, jax.random.key(0), probes.SHAPE)
 
-    def loss(params: object) -> jax.Array:
-        logits = model.apply({"params": params}, image)
+    def loss(params: Params) -> jax.Array:
+        logits: Any = model.apply({"params": params}, image)
         return clipping.example_losses(logits, data.labels[:1])[0]
 
     gradient = jax.grad(loss)(jax.tree.map(np.zeros_like, jax.device_get(params)))
