@@ -205,12 +205,12 @@ def full_batches() -> Verdict:
 
 
 def poisson_batches() -> Verdict:
-    return _white_box(SAMPLED, 20_000)
+    return _white_box(SAMPLED, 10_000)
 
 
 def crowd() -> Verdict:
     plain = dataclasses.replace(SAMPLED, keep_rate=1.0)
-    return _white_box(plain, 20_000, crowded=True)
+    return _white_box(plain, 10_000, crowded=True)
 
 
 def one_record() -> Verdict:

@@ -10,7 +10,8 @@ is that client's update.
 
 A canary's score is minus the slope of its loss along each update of its client, over
 the norm of its gradient: how far the update went down its own gradient. What all
-canaries of a label have in common is taken off.
+canaries of a label have in common is taken off, and every client's scores are brought
+to one spread.
 """
 
 import dataclasses
@@ -157,7 +158,8 @@ def score(run: Run, coins: Coins, tick: Callable[[int], None]) -> NDArray[np.flo
         scores[client] += down
         before = after
         tick(1)
-    return scores
+    # Clients' scores are compared with each other where canaries are pooled.
+    return scores / np.maximum(scores.std(axis=1, keepdims=True), 1e-30)
 
 
 def audit(
