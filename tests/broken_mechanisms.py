@@ -200,17 +200,17 @@ def _white_box(setting, trials, **changes) -> Verdict:
     return Verdict(found.is_broken, f"{proved:.2f} > {claim:.2f}")
 
 
-def full_batches() -> Verdict:
-    return _white_box(FULL, 50_000)
+def full_batches(trials=50_000) -> Verdict:
+    return _white_box(FULL, trials)
 
 
-def poisson_batches() -> Verdict:
-    return _white_box(SAMPLED, 10_000)
+def poisson_batches(trials=20_000) -> Verdict:
+    return _white_box(SAMPLED, trials)
 
 
-def crowd() -> Verdict:
+def crowd(trials=20_000) -> Verdict:
     plain = dataclasses.replace(SAMPLED, keep_rate=1.0)
-    return _white_box(plain, 10_000, crowded=True)
+    return _white_box(plain, trials, crowded=True)
 
 
 def one_record() -> Verdict:

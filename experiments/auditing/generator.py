@@ -118,7 +118,7 @@ def _of_noise(z: Values) -> list[Statistic]:
         _variance("noise: variance", flat, 1.0),
         Statistic("noise: Kolmogorov-Smirnov", gap.statistic, "0", float(gap.pvalue)),
         Statistic(
-            "noise: largest |z|",
+            "noise: largest",
             highest,
             f"at most {edge:.2f}",
             float(highest <= edge * (1 + 1e-5)),
@@ -126,7 +126,9 @@ def _of_noise(z: Values) -> list[Statistic]:
     ]
     for cut in (3, 4, 4.5):
         rate = 2 * stats.norm.sf(cut)
-        tests.append(_share(f"noise: |z| > {cut}", np.abs(flat) > cut, flat.size, rate))
+        tests.append(
+            _share(f"noise: beyond {cut}", np.abs(flat) > cut, flat.size, rate)
+        )
     # Squares: keys that repeat up to a sign, or scale each other, show here.
     squares = (z**2 - 1) / np.sqrt(2)
     return [*tests, *_neighbours("noise", z), *_neighbours("noise squared", squares)]

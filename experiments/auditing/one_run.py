@@ -31,6 +31,8 @@ from dpsparfl_jax.types import ImageSet, Params
 
 from . import bounds, probes
 
+_GUESSED = 0.1  # share of the canaries, those with the largest scores, guessed as in
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
@@ -183,14 +185,23 @@ def audit(
 
     def judge(who: str, chosen: slice, count: int) -> Guess:
         mine, present = scores[chosen].reshape(-1), coins.present[chosen].reshape(-1)
-        auditor = bounds.auditing().CanaryScoreAuditor(mine[present], mine[~present])
+        library = bounds.auditing()
+        auditor = library.CanaryScoreAuditor(mine[present], mine[~present])
+        # Depends on scores alone, never on coins: no correction for having chosen it.
+        least = library.Explicit(float(np.quantile(mine, 1 - _GUESSED)))
         return Guess(
             who,
             mine.size,
             count,
             claims[count],
-            float(auditor.epsilon_one_run(significance, delta)),
-            float(auditor.epsilon_one_run_fdp(significance, delta)),
+            float(
+                auditor.epsilon_one_run(significance, delta, threshold_strategy=least)
+            ),
+            float(
+                auditor.epsilon_one_run_fdp(
+                    significance, delta, threshold_strategy=least
+                )
+            ),
             float(auditor.attack_auroc()),
         )
 

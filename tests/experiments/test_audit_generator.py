@@ -31,16 +31,9 @@ def test_noise_that_does_not_know_its_round_is_noticed():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("fault", "name"),
-    [
-        ("noise 20% less", "noise: variance"),
-        ("sampling rate doubled", "sampling: rate"),
-    ],
-)
-def test_wrong_scales_and_rates_are_noticed(fault, name):
-    with broken(fault):
-        assert name in names_of(generator.check(**SMALL))
+def test_a_wrong_rate_is_noticed():
+    with broken("sampling rate doubled"):
+        assert "sampling: rate" in names_of(generator.check(**SMALL))
 
 
 def test_the_edge_of_the_support_is_the_generators_own():
