@@ -82,7 +82,7 @@ QUICK = Size(
     ("threefry",),
     32,
     Plan(
-        model="small_cnn",
+        model="logistic",
         clients=2,
         records=100,
         batch_size=20.0,
