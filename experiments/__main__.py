@@ -14,6 +14,7 @@ COMMANDS = {
     "report": ("report", "recorded runs as one page with charts, and as tables"),
     "plan": ("schedule_only", "schedules of every policy, without training"),
     "budget": ("budget", "how often an epsilon lets a client take part"),
+    "audit": ("audit", "lower bounds on epsilon, from attacks on the real program"),
     "figures": (
         "figures",
         "the paper's figures; trains the runs that are missing",

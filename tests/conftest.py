@@ -27,6 +27,7 @@ FIRST = {
     *("test_cohort", "test_clipping", "test_api", "test_sweep_command"),
     *("test_figures", "test_run_command", "test_schedule_command", "test_advise"),
     *("test_tune_command", "test_server_rates", "test_budget_command"),
+    *("test_audit_white_box", "test_audit_sensitivity", "test_audit_one_run"),
 }
 
 

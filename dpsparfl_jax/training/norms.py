@@ -34,10 +34,10 @@ def make_gradient_norms(
     check_pixel_statistics(pixel_mean, pixel_std, image_shape[-1])
     clipped_sum = clipping.make_clipped_sum(model, params, image_shape, method)
 
-    def gradient_norms(params: Params, data: ImageSet) -> jax.Array:
+    @jax.jit
+    def gradient_norms(params: Params, everything: Params, data: ImageSet) -> jax.Array:
         check_images(data, image_shape)
         total = data.labels.shape[0]
-        everything = jax.tree.map(jnp.ones_like, params)
 
         def one_batch(start: jax.Array) -> jax.Array:
             rows = start + jnp.arange(batch_size)
@@ -52,4 +52,7 @@ def make_gradient_norms(
         norms = jax.lax.map(one_batch, jnp.arange(0, total, batch_size))
         return norms.reshape(-1)[:total]
 
-    return jax.jit(gradient_norms)
+    # Ones are an argument, no constant: XLA's product of a large matrix with constant
+    # ones reads memory that nobody wrote (JAX 0.10.2 on a CPU).
+    ones = jax.jit(lambda params: jax.tree.map(jnp.ones_like, params))
+    return lambda params, data: gradient_norms(params, ones(params), data)

@@ -9,9 +9,9 @@ import pytest
 
 from dpsparfl_jax import config
 from dpsparfl_jax.runner.choose_clip_norm import choose_clip_norm
-from dpsparfl_jax.training import clipping, norms
+from dpsparfl_jax.training import clipping, models, norms
 from dpsparfl_jax.types import ImageSet
-from tests.worlds import SHAPE, make_world
+from tests.worlds import SHAPE, cached_init, make_world
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +45,21 @@ def test_norms_are_those_of_single_gradients(world, method):
     np.testing.assert_allclose(
         measure(params, world.data), np.sqrt(sum(squares)), rtol=1e-4
     )
+
+
+@pytest.mark.slow
+def test_norms_of_a_large_network_do_not_depend_on_the_method():
+    """A mask of constant ones made XLA read memory that nobody wrote."""
+    shape = (28, 28, 1)
+    params, net = cached_init("mnist_cnn", shape), models.make_model("mnist_cnn")
+    stream = np.random.default_rng(0)
+    images = stream.integers(0, 256, (50, *shape), np.uint8)
+    data = ImageSet(images, stream.integers(0, 10, 50).astype(np.int32))
+    ghost, textbook = (
+        norms.make_gradient_norms(net, params, shape, method=method, batch_size=size)
+        for method, size in (("ghost", 50), ("vmap", 10))
+    )
+    np.testing.assert_allclose(ghost(params, data), textbook(params, data), rtol=1e-4)
 
 
 def owned(world):

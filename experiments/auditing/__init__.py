@@ -1,0 +1,1 @@
+"""Attacks on the compiled training program, for `experiments/audit.py`."""
