@@ -72,6 +72,8 @@ def clip_factors(
     """
     usable = real & jnp.isfinite(safe_norms) & jnp.isfinite(losses)
     factors = jnp.minimum(np.float32(1), bound / jnp.maximum(safe_norms, TINY))
+    # So small a factor has too few digits to hold the bound: it counts as 0.
+    usable &= factors > np.float32(2.0**-100)
     return jnp.where(usable, factors, _ZERO), usable
 
 

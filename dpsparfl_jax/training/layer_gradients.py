@@ -136,27 +136,39 @@ def _row_kernel(mask: jax.Array, x: jax.Array, d: jax.Array) -> LayerGradient:
     """Kernel of a layer with one position per example: the product formulas."""
     x, d = x.reshape(x.shape[0], -1), d.reshape(d.shape[0], -1)
     shape, mask = mask.shape, mask.reshape(x.shape[-1], -1)
-    # Rows are scaled to a largest entry of 1 before squaring, so that a tiny input and
-    # a huge cotangent cannot underflow and overflow apart from each other.
+    # Rows are scaled to a largest entry near 1 before squaring, so that a tiny input
+    # and a huge cotangent cannot underflow and overflow apart from each other.
     x_scale, d_scale = _row_scale(x), _row_scale(d)
     x_unit, d_unit = x / x_scale, d / d_scale
     unit = jnp.sum(dot(x_unit * x_unit, mask) * (d_unit * d_unit), axis=-1)
     scale = (x_scale * d_scale)[:, 0]
-
-    def weighted_sum(factors: jax.Array, usable: jax.Array) -> dict[str, jax.Array]:
-        clean_x = jnp.where(usable[:, None], x, _ZERO)
-        clean_d = jnp.where(usable[:, None], d, _ZERO) * factors[:, None]
-        return {"kernel": dot(clean_x.T, clean_d).reshape(shape)}
-
     # The mask may drop a row's largest entry. Squares of those that are left, and their
     # products, may then be too small for a number and count as 0.
-    lost = np.float32(3 * mask.size * TINY) * scale * scale
-    return LayerGradient(unit * scale * scale, weighted_sum, lost)
+    most = [
+        jnp.maximum(jnp.max(u * u, axis=-1), np.float32(1)) for u in (x_unit, d_unit)
+    ]
+    lost = np.float32(mask.size * TINY) * (most[0] + most[1] + np.float32(1))
+
+    def weighted_sum(factors: jax.Array, usable: jax.Array) -> dict[str, jax.Array]:
+        # Scaled as well: a factor times a cotangent too small for a full number, times
+        # a huge input, would be rounded past the bound.
+        clean_x = jnp.where(usable[:, None], x_unit, _ZERO)
+        clean_d = jnp.where(usable[:, None], d, _ZERO) * (factors[:, None] * x_scale)
+        return {"kernel": dot(clean_x.T, clean_d).reshape(shape)}
+
+    return LayerGradient(unit * scale * scale, weighted_sum, lost * scale * scale)
 
 
 def _row_scale(x: jax.Array) -> jax.Array:
+    """A power of two near each row's largest entry: dividing by it rounds nothing.
+
+    It stays away from the ends of float32, where its inverse, by which compilers like
+    to multiply instead, would count as 0.
+    """
     largest = jnp.max(jnp.abs(x), axis=-1, keepdims=True)
-    return jnp.maximum(largest, np.float32(TINY))
+    bits = jax.lax.bitcast_convert_type(largest, jnp.uint32) & np.uint32(0x7F800000)
+    power = jax.lax.bitcast_convert_type(bits, jnp.float32)
+    return jnp.clip(power, np.float32(2.0**-100), np.float32(2.0**100))
 
 
 def scale_and_shift(

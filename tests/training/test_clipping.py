@@ -182,6 +182,24 @@ def test_a_mask_that_drops_the_largest_entry_does_not_lift_the_bound(method, spr
 
 
 @pytest.mark.parametrize("method", clipping.METHODS)
+def test_the_bound_holds_at_the_ends_of_float32(method):
+    """Inverses, factors and products that are too small for full numbers."""
+    net, shape = models.make_model("logistic", 2), (16, 1, 1)
+    params = models.init_params(net, jax.random.key(0), shape)
+    params = jax.tree.map(jnp.zeros_like, params)
+    mask = jax.tree.map(jnp.ones_like, params)
+    fn = jax.jit(clipping.make_clipped_sum(net, params, shape, method))
+    label, real = jnp.zeros(1, jnp.int32), jnp.array([True])
+    values = np.float32([1e-44, 1e-39, 1e-30, 1e15, 1e18, 1e25, 1e32, 9e37, 3.4e38])
+    for value in values:
+        for bound in (1e-30, 1e-3, 0.5, 1e3):
+            image = jnp.full((1, *shape), value)
+            image = image.at[0, 0].set(np.float32(1e-20))
+            total = fn(params, mask, image, label, real, jnp.float32(bound)).total
+            assert exact_norm(total) <= bound
+
+
+@pytest.mark.parametrize("method", clipping.METHODS)
 @pytest.mark.parametrize("inputs", [64, 4096, 262_144])
 def test_rounding_of_long_sums_does_not_lift_the_bound(method, inputs):
     """Equal squares of 1 and a bit lose as much as any when they are added up."""
