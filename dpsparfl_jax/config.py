@@ -14,7 +14,7 @@ from typing import Any
 
 from dpsparfl_jax.config_cell import ScheduleConfig, WirelessConfig
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.options import Section, opt
+from dpsparfl_jax.options import COUNTS, EPSILONS, Section, opt
 from dpsparfl_jax.registry import (
     ACCOUNTANTS,
     MODELS,
@@ -84,6 +84,7 @@ class DataConfig(Section):
         "300,600,1800,2100",
         "imbalanced: training images of a client of each group; groups have equally "
         "many clients",
+        form=COUNTS,
         paper="Setup",
     )
     partition_file: str = opt(
@@ -201,6 +202,7 @@ class PrivacyConfig(Section):
         "",
         "epsilon of each client, as in 2,5,10; empty draws them uniformly from "
         "epsilon_lo to epsilon_hi",
+        form=EPSILONS,
     )
     accountant: str = opt(
         "pld",

@@ -29,9 +29,15 @@ class WirelessConfig(Section):
         "downlink bandwidth: that of all N channels, or of a single one (the paper)",
         choices=("shared", "single"),
     )
-    ap_power_dbm: float = opt(23.0, "access point's power in dBm", paper="Setup")
-    max_power_dbm: float = opt(30.0, "a client's largest power in dBm", paper="Setup")
-    noise_dbm: float = opt(-107.0, "receiver noise power in dBm", paper="Setup")
+    ap_power_dbm: float = opt(
+        23.0, "access point's power in dBm", low=-200, high=100, paper="Setup"
+    )
+    max_power_dbm: float = opt(
+        30.0, "a client's largest power in dBm", low=-200, high=100, paper="Setup"
+    )
+    noise_dbm: float = opt(
+        -107.0, "receiver noise power in dBm", low=-300, high=100, paper="Setup"
+    )
     interference_w: float = opt(
         0.0,
         "interference power in W, added to the noise of a client's channels",
@@ -50,7 +56,7 @@ class WirelessConfig(Section):
     )
     fading: bool = opt(True, "Rayleigh block fading, new each round")
     shadowing_db: float = opt(
-        0.0, "standard deviation of fixed log-normal shadowing in dB", low=0
+        0.0, "standard deviation of fixed log-normal shadowing in dB", low=0, high=60
     )
     gain_error_db: float = opt(
         0.0,
@@ -177,7 +183,7 @@ class ScheduleConfig(Section):
         choices=("signed", "paper", "c7"),
     )
     margin_db: float = opt(
-        0.0, "plans take uplink gains to be smaller by this, in dB", low=0
+        0.0, "plans take uplink gains to be smaller by this, in dB", low=0, high=200
     )
     late_probability: float = opt(
         0.0,

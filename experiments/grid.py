@@ -3,16 +3,18 @@
 import dataclasses
 import hashlib
 import itertools
+import math
 import urllib.parse
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from dpsparfl_jax import config
+from dpsparfl_jax import config, options
 from dpsparfl_jax.errors import InputError
 
 from . import cli
 
 _LONGEST_NAME = 180
+_MOST_RUNS = 10_000  # of one command: all of them are looked at before the first trains
 
 
 class Axis(NamedTuple):
@@ -55,11 +57,24 @@ def parse(text: str) -> list[Axis]:
 
 
 def check_value(flag: str, name: str, text: str) -> None:
-    """Refuses what is no setting, or no value of it; `flag` is what said so."""
+    """Refuses what is no setting, or no value of it; `flag` is what said so.
+
+    A value that its setting never takes spoils every run that has it: better to say so
+    before the others are trained.
+    """
     try:
-        _typed(name, text)
+        value, field = _typed(name, text), _field(name)
     except InputError as problem:
         raise InputError(f"--{flag}: {problem}") from None
+    try:
+        if field is not None:
+            options.check_value(field, value)
+            if field.metadata["named"] is not None:
+                field.metadata["named"].check(value)
+    except InputError as problem:
+        raise InputError(
+            f"--{flag}: no run of the grid is possible with {name}={text}: {problem}"
+        ) from None
 
 
 def as_text(name: str, value: float) -> str:
@@ -67,17 +82,25 @@ def as_text(name: str, value: float) -> str:
     return str(round(value)) if _field_type(name) is int else f"{value:g}"
 
 
-def _field_type(name: str) -> type:
+def _field(name: str) -> dataclasses.Field[Any] | None:
+    """The declaration of a setting; None is the seed's."""
     section, _, field = name.partition(".")
     if name == "seed":
-        return int
+        return None
     if section in config.SECTIONS:
         for candidate in dataclasses.fields(getattr(config.RunConfig(), section)):
             if candidate.name == field:
-                return str if candidate.metadata["each"] else type(candidate.default)
+                return candidate
     raise InputError(
         f"unknown setting {name!r}: use section.field as in --help, or seed."
     )
+
+
+def _field_type(name: str) -> type:
+    field = _field(name)
+    if field is None:
+        return int
+    return str if field.metadata["each"] else type(field.default)
 
 
 def _typed(name: str, text: str) -> Any:
@@ -118,6 +141,12 @@ def expand(base: config.RunConfig, axes: list[Axis], part: str = "") -> Points:
     """
     points = Points({}, {})
     first, step = _parse_part(part)
+    count = math.ceil(math.prod(len(axis.values) for axis in axes) / step)
+    if count > _MOST_RUNS:
+        raise InputError(
+            f"the grid has {count:,} runs, but one command takes {_MOST_RUNS:,} at "
+            "most: give fewer values, or --shard=i/n for a part of them."
+        )
     for values in itertools.islice(
         itertools.product(*(axis.values for axis in axes)), first, None, step
     ):

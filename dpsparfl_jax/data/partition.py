@@ -18,6 +18,7 @@ from dpsparfl_jax import rng
 from dpsparfl_jax.config import DataConfig
 from dpsparfl_jax.data.files import LabelledSets
 from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.options import COUNTS
 from dpsparfl_jax.registry import PARTITIONS
 
 Indices = NDArray[np.int64]
@@ -206,18 +207,13 @@ def _tested(settings: DataConfig) -> Indices:
 
 
 def _group_sizes(settings: DataConfig) -> Indices:
-    parts = [part.strip() for part in settings.group_sizes.split(",")]
-    if not all(part.isascii() and part.isdigit() and int(part) > 0 for part in parts):
+    groups = COUNTS.read(settings.group_sizes)
+    if settings.num_clients % len(groups):
         raise InputError(
-            "group_sizes must be whole positive numbers with commas between them, as "
-            f"in 300,600, but is {settings.group_sizes!r}."
-        )
-    if settings.num_clients % len(parts):
-        raise InputError(
-            f"num_clients must be a multiple of the {len(parts)} groups of "
+            f"num_clients must be a multiple of the {len(groups)} groups of "
             f"group_sizes, but is {settings.num_clients}."
         )
-    return np.array([int(part) for part in parts], np.int64)
+    return np.array(groups, np.int64)
 
 
 def _stream(seed: int, part: _Part) -> np.random.Generator:
