@@ -8,11 +8,13 @@ import urllib.parse
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from dpsparfl_jax import config, options
+from dpsparfl_jax import config, options, preflight
+from dpsparfl_jax.data import sources
 from dpsparfl_jax.errors import InputError
 
 from . import cli
 
+_DEFAULTS = config.RunConfig()
 _LONGEST_NAME = 180
 _MOST_RUNS = 10_000  # of one command: all of them are looked at before the first trains
 
@@ -72,8 +74,9 @@ def check_value(flag: str, name: str, text: str) -> None:
             if field.metadata["named"] is not None:
                 field.metadata["named"].check(value)
     except InputError as problem:
+        what = "run of the grid" if flag == "grid" else "trial"
         raise InputError(
-            f"--{flag}: no run of the grid is possible with {name}={text}: {problem}"
+            f"--{flag}: no {what} is possible with {name}={text}: {problem}"
         ) from None
 
 
@@ -88,7 +91,7 @@ def _field(name: str) -> dataclasses.Field[Any] | None:
     if name == "seed":
         return None
     if section in config.SECTIONS:
-        for candidate in dataclasses.fields(getattr(config.RunConfig(), section)):
+        for candidate in dataclasses.fields(getattr(_DEFAULTS, section)):
             if candidate.name == field:
                 return candidate
     raise InputError(
@@ -157,6 +160,40 @@ def expand(base: config.RunConfig, axes: list[Axis], part: str = "") -> Points:
         except InputError as problem:
             points.problems[name] = str(problem)
     return points
+
+
+def possible(points: Points) -> Points:
+    """The points whose images suffice; the others are problems.
+
+    An image set that is not there is refused for all: it is more likely a slip of the
+    pen than something to find out after the other runs.
+    """
+    known: dict[Any, str] = {}
+    for settings in points.settings.values():
+        if _images_key(settings) not in known:
+            preflight.check_size(settings)
+            sources.count(settings.data)
+            known[_images_key(settings)] = _problem(settings)
+    problems = {
+        name: problem
+        for name, settings in points.settings.items()
+        if (problem := known[_images_key(settings)])
+    }
+    left = {n: each for n, each in points.settings.items() if n not in problems}
+    return Points(left, points.problems | problems)
+
+
+def _images_key(settings: config.RunConfig) -> tuple[Any, ...]:
+    cell = settings.wireless.num_channels
+    return settings.data, cell, settings.length.eval_on
+
+
+def _problem(settings: config.RunConfig) -> str:
+    try:
+        preflight.check(settings)
+    except InputError as problem:
+        return str(problem)
+    return ""
 
 
 def run_name(changes: Mapping[str, str]) -> str:

@@ -41,6 +41,7 @@ def main() -> int:
     points = grid.expand(base, axes, _SHARD.value)
     if not len(points):
         raise InputError("this shard is empty: there are fewer runs than shards.")
+    points = grid.possible(points)
     if not points.settings:
         problem = next(iter(points.problems.values()))
         raise InputError(f"no run of the grid is possible: {problem}")

@@ -18,7 +18,7 @@ import sys
 
 from absl import flags
 
-from dpsparfl_jax import config
+from dpsparfl_jax import config, preflight
 from dpsparfl_jax.errors import InputError
 
 from . import cli, grid, presets, search
@@ -29,7 +29,9 @@ _PRESET = flags.DEFINE_string("preset", "quickstart", presets.HELP)
 _SEARCH = flags.DEFINE_string(
     "search", "", "settings to search: 'a.b=0.1..10;c.d=x,y'; needed"
 )
-_TRIALS = flags.DEFINE_integer("trials", 16, "trials to begin with", lower_bound=1)
+_TRIALS = flags.DEFINE_integer(
+    "trials", 16, "trials to begin with", lower_bound=1, upper_bound=10_000
+)
 _ROUNDS = flags.DEFINE_string("rounds", "10,40", "rounds of each rung; 0: to the end")
 _KEPT = flags.DEFINE_float(
     "kept", 0.25, "share of trials that goes on", lower_bound=0.0, upper_bound=1.0
@@ -53,6 +55,8 @@ def main() -> int:
     base = grid.change(base, {"length.eval_on": "validation"})
     trials = search.draw(dimensions, _TRIALS.value, _SEARCH_SEED.value)
     settings = [grid.change(base, drawn) for drawn in trials]
+    for each in settings:
+        preflight.check(each)
     out = cli.check_folder("out", _OUT.value)
     from . import tuning  # JAX takes seconds to load: flags are good by now
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsparfl_jax import preflight
 from dpsparfl_jax.config import RunConfig
 from dpsparfl_jax.data import partition, sources
 from dpsparfl_jax.data.files import LabelledSets
@@ -173,6 +174,7 @@ def outline(settings: RunConfig, described: Described | None = None) -> Outline:
 
     Others are read; `described` remembers what was found.
     """
+    preflight.check_size(settings)
     sizes = partition.client_sizes(settings.data)
     memory = {} if described is None else described
     if settings.data.image_set not in memory:
