@@ -35,7 +35,6 @@ from dpsparfl_jax.privacy.mechanism import Mechanism, Release, group_mechanisms
 from . import advice, cli
 
 _DEFAULT = config.RunConfig()
-_LARGEST_EPSILON = 1000.0
 _SIGMA = flags.DEFINE_float(
     "sigma", _DEFAULT.privacy.noise_multiplier, "noise multiplier"
 )
@@ -134,11 +133,7 @@ def main() -> None:
             )
     wanted = budgets.parse_budgets(_EPSILON.value)
     epsilons = budgets.given_budgets(wanted, len(wanted))
-    if np.max(epsilons) > _LARGEST_EPSILON:
-        raise InputError(
-            f"--epsilon={_EPSILON.value}: budgets above {_LARGEST_EPSILON:g} protect "
-            "nothing, and take hours to account for: lower them."
-        )
+    first_ledger.check_budgets(epsilons)
     names = [part.strip() for part in _EPSILON.value.split(",")]
     accountants = all_accountants()
     stores = {name: CurveStore(acc, _CACHE.value) for name, acc in accountants.items()}

@@ -17,6 +17,7 @@ from dpsparfl_jax import __version__, config, config_values, options
 from dpsparfl_jax.errors import InputError
 
 BAD_INPUT, INTERRUPTED = 2, 130
+_LONGEST_PATH = 3000  # of a folder: systems take 4096, and a run's files need the rest
 _UNITS = {
     "hz": "Hz",
     "w": "W",
@@ -152,6 +153,11 @@ def check_picture(path: str) -> None:
 def check_folder(flag: str, path: str) -> pathlib.Path:
     """The folder, made if need be; refuses one that cannot be written."""
     folder = pathlib.Path(path)
+    if len(str(folder.absolute())) > _LONGEST_PATH:
+        raise InputError(
+            f"--{flag} is longer than {_LONGEST_PATH} characters, and files in it have "
+            "names too: choose a shorter path."
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -197,11 +203,26 @@ def run(main: Callable[..., int | None]) -> None:
             code = main(list(argv[1:])) if takes_words else main()
         except InputError as error:
             refuse(str(error))
+        except OSError as error:
+            what = f" {error.filename}" if error.filename else ""
+            refuse(
+                f"cannot use{what} ({error.strerror or error}): choose another file or "
+                "folder."
+            )
+        except MemoryError as error:
+            reason = f" ({error})" if str(error) else ""
+            refuse(
+                f"there is too little memory for this{reason}: lower the numbers of "
+                "clients, channels or images, or choose a smaller model."
+            )
         except KeyboardInterrupt:
             print("Interrupted.", file=sys.stderr)
             code = INTERRUPTED
         sys.exit(code)
 
+    # What a library prints before it aborts says more than the list of all extension
+    # modules that absl's choice of handler would add.
+    vars(app)["faulthandler"] = None
     app.run(guarded, flags_parser=parse)
 
 

@@ -85,7 +85,7 @@ def padded_sizes(
     best: list[tuple[float, tuple[int, ...]]] = [
         (g * below[j], (g,)) for j, g in enumerate(grid)
     ]
-    for _ in range(choices - 1):
+    for _ in range(min(choices, len(grid)) - 1):  # more would all be the same
         best = [
             min(
                 [best[j]]

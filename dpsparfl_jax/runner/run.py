@@ -139,7 +139,8 @@ class Run:
         return dataclasses.replace(self, _plan=plan)
 
     def make_planner(self, ledger: Ledger) -> planner_lib.Planner:
-        """The planner of this run before its first round."""
+        """The planner of this run before its first round; refuses one without end."""
+        first_ledger.require_end(self.settings, ledger.affordable)
         return planner_lib.Planner(
             self.settings, self.outline.sizes, self.outline.model, ledger
         )
