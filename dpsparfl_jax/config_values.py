@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+from collections.abc import Collection
 from typing import Any
 
 from dpsparfl_jax.config import SECTIONS, RunConfig
@@ -14,6 +15,23 @@ RENAMED_SETTINGS = {
     "run.rounds": "length.rounds",
     "run.eval_every": "length.eval_every",
     "training.mask": "training.sparsifier",
+}
+
+# Settings that another one leaves without effect: its name, and the values that do.
+_IDLE_WITH = {
+    "data.dirichlet_alpha": ("data.partition", ("iid", "imbalanced", "file")),
+    "data.group_sizes": ("data.partition", ("iid", "dirichlet", "file")),
+    "data.train_examples": ("data.partition", ("imbalanced", "file")),
+    "schedule.solver": ("schedule.policy", ("delay_min", "round_robin", "random")),
+    "schedule.smoothness": ("schedule.noise_aware", (False,)),
+    "schedule.gradient_over_clip": ("schedule.noise_aware", (False,)),
+    "training.momentum": ("training.optimizer", ("sgd", "adam")),
+    "training.rate_end": ("training.rate_schedule", ("constant",)),
+    "server.momentum": ("server.optimizer", ("plain", "sgd", "adam")),
+    "server.rate_end": ("server.rate_schedule", ("constant",)),
+    "server.average_decay": ("server.averaging", ("none", "tail")),
+    "server.average_share": ("server.averaging", ("none", "ema")),
+    "perf.chunk_size": ("perf.execution", ("map", "vmap")),
 }
 
 
@@ -94,3 +112,14 @@ def differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
                 label = f"{section}.{name}" if name else section
                 phrases.append(f"{label} was {old.get(name)!r}, is {new.get(name)!r}")
     return phrases
+
+
+def without_effect(settings: RunConfig, given: Collection[str]) -> list[str]:
+    """A sentence for each of the `given` settings that another one leaves idle."""
+    sentences = []
+    for name, (other, values) in _IDLE_WITH.items():
+        section, _, field = other.partition(".")
+        value = getattr(getattr(settings, section), field)
+        if name in given and value in values:
+            sentences.append(f"{name} has no effect with {other}={value}.")
+    return sentences

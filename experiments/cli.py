@@ -131,6 +131,15 @@ def config_from_flags(base: config.RunConfig) -> config.RunConfig:
     return settings
 
 
+def warn_of_no_effect(settings: config.RunConfig, axes: Sequence[str] = ()) -> None:
+    """Says which flags change nothing beside the others; `axes` vary in a grid."""
+    given = [name for name in flags.FLAGS if "." in name and is_set(name)]
+    sentences = config_values.without_effect(settings, given)
+    for sentence in sentences:
+        if not any(f" {axis}=" in sentence for axis in axes):
+            print(f"--{sentence}", file=sys.stderr)
+
+
 def check_output(flag: str, path: str) -> None:
     """Refuses a file that could not be written at the end; empty means no file."""
     if not path:

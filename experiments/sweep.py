@@ -46,6 +46,7 @@ def main() -> int:
         problem = next(iter(points.problems.values()))
         raise InputError(f"no run of the grid is possible: {problem}")
     out = cli.check_folder("out", _OUT.value)
+    cli.warn_of_no_effect(base, [axis.name for axis in axes])
     from . import launch  # JAX takes seconds to load: flags are good by now
 
     code = launch.execute(

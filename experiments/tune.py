@@ -58,6 +58,7 @@ def main() -> int:
     for each in settings:
         preflight.check(each)
     out = cli.check_folder("out", _OUT.value)
+    cli.warn_of_no_effect(base, [one.name for one in dimensions])
     from . import tuning  # JAX takes seconds to load: flags are good by now
 
     code, scores = tuning.climb(settings, out, rungs=rungs, kept=_KEPT.value)

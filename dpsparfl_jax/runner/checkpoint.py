@@ -8,10 +8,14 @@ The server's state and the number of rounds behind it are all the state a run ha
 schedules are planned ahead, and random numbers are named by round and client.
 """
 
+import contextlib
+import errno
 import hashlib
 import logging
+import os
 import pathlib
 import sys
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -63,16 +67,13 @@ class Checkpoints:
             cleanup_tmp_directories=not read_only,
             read_only=read_only,
         )
-        logger = logging.getLogger("absl")
-        level = logger.level
+        # Orbax warns of what was asked for.
+        level = logging.ERROR if read_only else logging.getLogger("absl").level
         try:
-            if read_only:  # Orbax warns of what was asked for
-                logger.setLevel(logging.ERROR)
-            self._manager = ocp.CheckpointManager(self.path, options=options)
+            with _logging_from(level):
+                self._manager = ocp.CheckpointManager(self.path, options=options)
         except (OSError, ValueError, RuntimeError) as reason:
             raise self._failure(reason) from None
-        finally:
-            logger.setLevel(level)
 
     def save(self, rounds: int, state: ServerState) -> None:
         """Keeps the server's state after so many rounds."""
@@ -87,7 +88,8 @@ class Checkpoints:
         facts = {"rounds": rounds, "digest": content}
         items[_FACTS] = ocp.args.JsonSave(facts)
         try:
-            self._manager.save(rounds, args=ocp.args.Composite(**items), force=True)
+            with _logging_from(logging.CRITICAL):  # threads log what is raised here
+                self._manager.save(rounds, args=ocp.args.Composite(**items), force=True)
             write_whole(self._checksum(rounds), _digest_files(self.path / str(rounds)))
             self._forget_checksums()
         except (OSError, ValueError, RuntimeError) as reason:
@@ -163,10 +165,25 @@ class Checkpoints:
 
     def _failure(self, reason: Exception) -> StorageError:
         first = (str(reason).strip().splitlines() or [type(reason).__name__])[0]
+        # The storage wraps the system's words into names of its own files.
+        known = [text for text in map(os.strerror, errno.errorcode) if text in first]
+        what = max(known, key=len, default=first[:160])
         return StorageError(
-            f"cannot write a checkpoint to {self.path} ({first[:160]}): make room or "
+            f"cannot write a checkpoint to {self.path} ({what}): make room or "
             "choose another folder; what was written before is kept."
         )
+
+
+@contextlib.contextmanager
+def _logging_from(level: int) -> Iterator[None]:
+    """Lets Orbax log nothing below this level."""
+    logger = logging.getLogger("absl")
+    before = logger.level
+    logger.setLevel(level)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _digest_files(folder: pathlib.Path) -> str:

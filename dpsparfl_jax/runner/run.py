@@ -28,6 +28,7 @@ from dpsparfl_jax.privacy import first_ledger, poisson
 from dpsparfl_jax.privacy.ledger import Ledger
 from dpsparfl_jax.records import rows
 from dpsparfl_jax.records.columns import Row
+from dpsparfl_jax.runner.devices import require_backend
 from dpsparfl_jax.training import models
 from dpsparfl_jax.types import ModelSize
 
@@ -176,6 +177,7 @@ def outline(settings: RunConfig, described: Described | None = None) -> Outline:
     Others are read; `described` remembers what was found.
     """
     preflight.check_size(settings)
+    require_backend()
     sizes = partition.client_sizes(settings.data)
     memory = {} if described is None else described
     if settings.data.image_set not in memory:
