@@ -18,6 +18,7 @@ MOVES = ("results", "rounding", "nothing")
 # Numbers beyond these are slips of the pen: their squares leave what can be computed.
 LARGEST_COUNT = 2**31 - 1  # devices count in 32 bits
 LARGEST, SMALLEST = 1e18, 1e-40
+_SHOWN = 100  # characters of a bad value
 
 
 class Form(NamedTuple):
@@ -115,6 +116,12 @@ def describe_rule(field: dataclasses.Field[Any]) -> str:
     return " and ".join(parts)
 
 
+def shown(value: Any) -> str:
+    """A value as a sentence shows it: cut if it is long."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+
 def breaks_rule(field: dataclasses.Field[Any], value: float) -> bool:
     """Whether a number is outside a setting's bounds, or none that can be used."""
     rule = field.metadata
@@ -158,14 +165,18 @@ def check_value(field: dataclasses.Field[Any], value: Any) -> Any:
     kind = type(field.default)
     same_kind = isinstance(value, int | float if kind is float else kind)
     if not same_kind or (isinstance(value, bool) and kind is not bool):
-        raise InputError(f"{name} must be of type {kind.__name__}, but is {value!r}.")
+        raise InputError(
+            f"{name} must be of type {kind.__name__}, but is {shown(value)}."
+        )
     if rule["choices"] and value not in rule["choices"]:
-        raise InputError(f"{name} must be {describe_rule(field)}, but is {value!r}.")
+        raise InputError(
+            f"{name} must be {describe_rule(field)}, but is {shown(value)}."
+        )
     if isinstance(value, str):
         _check_text(field, value)  # registered names: `RunConfig.check_names`
     elif not isinstance(value, bool) and breaks_rule(field, value):
         words = broken_rule(field, value)
-        raise InputError(f"{name} must be {words}, but is {value!r}.")
+        raise InputError(f"{name} must be {words}, but is {shown(value)}.")
     return value
 
 
@@ -188,14 +199,14 @@ def _check_each(field: dataclasses.Field[Any], value: Any) -> None:
 def _check_text(field: dataclasses.Field[Any], value: str) -> None:
     form: Form | None = field.metadata["form"]
     if not value.isprintable():
-        raise InputError(f"{field.name} must be printable text, but is {value!r}.")
+        raise InputError(f"{field.name} must be printable text, but is {shown(value)}.")
     if form is None:
         return
     try:
         form.read(value)
     except ValueError:
         raise InputError(
-            f"{field.name} must be {form.words}, but is {value!r}."
+            f"{field.name} must be {form.words}, but is {shown(value)}."
         ) from None
 
 
@@ -217,7 +228,9 @@ def numbers_of(name: str, value: Any) -> Any:
         try:
             array = np.asarray(value, np.float64)
         except (TypeError, ValueError):
-            raise InputError(f"{name} must be numbers, but is {value!r}.") from None
+            raise InputError(
+                f"{name} must be numbers, but is {shown(value)}."
+            ) from None
         if array.size == 1:
             return float(array.flat[0])
         rows = array.tolist()
@@ -241,9 +254,10 @@ def _from_file(name: str, text: str) -> Any:
             raise ValueError("it is empty, or no list or table")
         return array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
     except (OSError, ValueError, EOFError, RuntimeError) as reason:
+        why = getattr(reason, "strerror", "") or reason
         raise InputError(
             f"{name} is a number, numbers with commas, a range as in 1..2, or a file "
-            f"of numbers; {text!r} is none of these ({reason})."
+            f"of numbers; {shown(text)} is none of these ({why})."
         ) from None
 
 

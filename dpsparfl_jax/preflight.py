@@ -7,6 +7,7 @@ impossible without them is said first.
 from dpsparfl_jax import memory
 from dpsparfl_jax.config import RunConfig
 from dpsparfl_jax.data import partition, sources
+from dpsparfl_jax.privacy import poisson
 
 
 def check(settings: RunConfig) -> None:
@@ -22,8 +23,10 @@ def check_size(settings: RunConfig) -> None:
 
 
 def check_images(settings: RunConfig) -> None:
-    """Refuses a set that is not there, or has too few images; reads no image."""
+    """Refuses a set that is not there, or too small a one; reads no image."""
     counts = sources.count(settings.data)
     if counts is not None:
         validated = settings.length.eval_on == "validation"
         partition.check_counts(settings.data, counts, validated=validated)
+    sizes = partition.client_sizes(settings.data)
+    poisson.sampling_rate(settings.training.batch_size, sizes)

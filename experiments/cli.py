@@ -17,6 +17,7 @@ from dpsparfl_jax import __version__, config, config_values, options
 from dpsparfl_jax.errors import InputError
 
 BAD_INPUT, INTERRUPTED = 2, 130
+_HELP = {"-?", "-h", "-help", "--help", "--helpfull", "--helpshort", "--helpxml"}
 _LONGEST_PATH = 3000  # of a folder: systems take 4096, and a run's files need the rest
 _UNITS = {
     "hz": "Hz",
@@ -97,8 +98,11 @@ def load_plugin(name: str) -> None:
             spec.loader.exec_module(module)
         else:
             importlib.import_module(name)
-    except (OSError, ImportError, SyntaxError) as reason:
+    except (OSError, ImportError, SyntaxError, InputError) as reason:
         raise InputError(f"--plugin={name} cannot be loaded ({reason}).") from None
+    except (Exception, SystemExit) as reason:  # whatever its code does when loaded
+        what = f"{type(reason).__name__}, {reason}"
+        raise InputError(f"--plugin={name} cannot be loaded ({what}).") from None
 
 
 def is_set(name: str) -> bool:
@@ -131,13 +135,15 @@ def config_from_flags(base: config.RunConfig) -> config.RunConfig:
     return settings
 
 
-def warn_of_no_effect(settings: config.RunConfig, axes: Sequence[str] = ()) -> None:
-    """Says which flags change nothing beside the others; `axes` vary in a grid."""
+def notes(settings: config.RunConfig, axes: Sequence[str] = ()) -> tuple[str, ...]:
+    """Sentences on flags that change nothing beside others; `axes` vary in a grid."""
     given = [name for name in flags.FLAGS if "." in name and is_set(name)]
     sentences = config_values.without_effect(settings, given)
-    for sentence in sentences:
-        if not any(f" {axis}=" in sentence for axis in axes):
-            print(f"--{sentence}", file=sys.stderr)
+    return tuple(
+        sentence
+        for sentence in sentences
+        if not any(f" {axis}=" in sentence for axis in axes)
+    )
 
 
 def check_output(flag: str, path: str) -> None:
@@ -187,7 +193,7 @@ def run(main: Callable[..., int | None]) -> None:
     takes_words = bool(inspect.signature(main).parameters)
 
     def parse(argv: Sequence[str]) -> list[str]:
-        if {"--help", "-help", "-h", "--helpfull"} & set(argv[1:]):
+        if _HELP & {argument.partition("=")[0] for argument in argv[1:]}:
             print(help_text(sys.modules[main.__module__].__doc__ or ""))
             sys.exit(0)
         if "--version" in argv[1:]:

@@ -31,10 +31,12 @@ def main() -> int:
     for each in points.settings.values():
         preflight.check(each)
     out = cli.check_folder("out", _OUT.value or f"runs/{_PRESET.value}")
-    cli.warn_of_no_effect(settings, [axis.name for axis in axes])
+    notes = cli.notes(settings, [axis.name for axis in axes])
     from . import launch  # JAX takes seconds to load: flags are good by now
 
-    return launch.execute(points, out=out, nested=bool(axes), resume=_RESUME.value)
+    return launch.execute(
+        points, out=out, nested=bool(axes), resume=_RESUME.value, notes=notes
+    )
 
 
 if __name__ == "__main__":

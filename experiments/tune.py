@@ -14,6 +14,7 @@ counts: tune on public or simulated data, or say so.
 """
 
 import itertools
+import math
 import sys
 
 from absl import flags
@@ -49,6 +50,8 @@ def main() -> int:
     for name in ("length.rounds", "length.eval_on"):
         if cli.is_set(name):
             raise InputError(f"--{name} is what tuning sets itself: leave it out.")
+    if math.isnan(_KEPT.value):  # absl's bounds let it pass
+        raise InputError("--kept must be a share from 0 to 1, but is nan.")
     rungs = _parse_rounds(_ROUNDS.value)
     dimensions = search.parse(_SEARCH.value)
     base = cli.config_from_flags(presets.get_preset(_PRESET.value).settings)
@@ -58,7 +61,6 @@ def main() -> int:
     for each in settings:
         preflight.check(each)
     out = cli.check_folder("out", _OUT.value)
-    cli.warn_of_no_effect(base, [one.name for one in dimensions])
     from . import tuning  # JAX takes seconds to load: flags are good by now
 
     code, scores = tuning.climb(settings, out, rungs=rungs, kept=_KEPT.value)

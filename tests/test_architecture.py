@@ -15,8 +15,17 @@ PACKAGE = Package(ROOT / "dpsparfl_jax")
 ORDER = (
     *("errors", "units", "types", "storage", "memory", "registry", "options"),
     *("config_cell", "config", "config_values", "rng", "client_values"),
-    *("sparsifiers", "data", "preflight", "wireless", "scheduling"),
-    *("privacy", "planning", "records", "training", "runner", "api", "report"),
+    *("sparsifiers", "data", "wireless", "scheduling"),
+    *(
+        "privacy",
+        "preflight",
+        "planning",
+        "records",
+        "training",
+        "runner",
+        "api",
+        "report",
+    ),
 )
 DEVICE = ("training", "runner", "api")
 JAX = {"jax", "flax", "optax"}

@@ -114,6 +114,8 @@ def check_counts(settings: DataConfig, counts: Counts, *, validated: bool) -> No
     _check_total(sizes, counts.train, "training")
     if isinstance(dealer, Iid):
         _check_total(tested, counts.test, "test")
+    if isinstance(dealer, FromFile):
+        dealer.check(settings, counts)
     if validated:
         _check_unowned(tested, counts.train - int(sizes.sum()))
 
@@ -206,6 +208,12 @@ class FromFile:
         """The lengths of the lists."""
         lists = _read_file(settings)["train"]
         return np.array([len(client) for client in lists], np.int64)
+
+    def check(self, settings: DataConfig, counts: Counts) -> None:
+        """Refuses lists of images that are not there, or belong to two clients."""
+        for kind, lists in _read_file(settings).items():
+            place = f"{kind} of {settings.partition_file}"
+            _owned(lists, getattr(counts, kind), place)
 
     def deal(self, settings: DataConfig, sets: LabelledSets, seed: int) -> Partition:
         """The lists, checked."""

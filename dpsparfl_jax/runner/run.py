@@ -78,6 +78,7 @@ class Run:
 
     name: str
     settings: RunConfig
+    notes: tuple[str, ...] = ()  # on the settings, to be told and recorded
     _outline: Outline | None = None
     _plan: Plan | None = None
     _data: ClientData | None = None
@@ -123,7 +124,7 @@ class Run:
             self.settings, self.outline.sizes, self.outline.capacity
         )
         planner = self.make_planner(ledger)
-        warnings = [planner_lib.delay_warning(planner)]
+        warnings = [*self.notes, planner_lib.delay_warning(planner)]
         if not self.settings.privacy.noise:
             warnings.append(message)
         if self.settings.length.eval_on == "validation":
