@@ -13,16 +13,20 @@ class WirelessConfig(Section):
     """The cell: radio, payload, and what local training costs a client."""
 
     num_channels: int = opt(5, "uplink channels N", low=1, paper="Setup")
-    area_m: float = opt(100.0, "side of the square in metres", above=0, paper="Setup")
+    area_m: float = opt(
+        100.0, "side of the square in metres", above=0, high=1e9, paper="Setup"
+    )
     geometry: str = opt(
         "points",
         "channels are points in the square, or one access point in its centre",
         choices=("points", "centre"),
         paper="Setup (points)",
     )
-    min_distance_m: float = opt(1.0, "least distance that path loss sees", above=0)
+    min_distance_m: float = opt(
+        1.0, "least distance that path loss sees", above=0, high=1e9
+    )
     bandwidth_hz: float = opt(
-        15e3, "bandwidth of one uplink channel", above=0, paper="Setup"
+        15e3, "bandwidth of one uplink channel", above=0, high=1e12, paper="Setup"
     )
     downlink: str = opt(
         "shared",

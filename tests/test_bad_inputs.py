@@ -1,6 +1,6 @@
 """Does bad input get one sentence and exit code 2, and is nothing lost?
 
-A part of all cases, chosen by their number; `python -m benchmarks.bad_inputs` tries all.
+A part of all cases, by their number; `python -m benchmarks.bad_inputs` tries all.
 """
 
 import pytest

@@ -32,6 +32,7 @@ from dpsparfl_jax.wireless.world import Conditions, World, make_world, observe
 
 Array = NDArray[np.float64]
 _CLIENT_BYTES, _SLOT_BYTES = 17, 74  # of a round's columns: a client's, a channel's
+_LONGEST_S = 1e9  # 30 years: beside it, the seconds of an upload are lost in rounding
 _MOST_SKIPPED = 1000  # rounds in a row in which nobody can send, before we give up
 
 
@@ -98,6 +99,12 @@ class Planner:
         cycles = world.cycles_per_sample
         training_s = link.training_delay(examples, cycles, cpu)
         training_j = link.training_energy(examples, cycles, cpu, world.capacitance)
+        if np.min(down + training_s) > _LONGEST_S:
+            raise InputError(
+                f"the fastest client takes {np.min(down + training_s):g} s to receive "
+                "the model and train: raise powers, bandwidth or CPU speeds of the "
+                "cell, or lower its noise."
+            )
         return Costs(down + training_s, training_s, training_j)
 
     def observe(
@@ -168,6 +175,11 @@ class Planner:
             delay_s=slowest,
             rates=self.rates,
         )
+        if not np.isfinite(slowest + np.sum(uploads.upload_j)):
+            raise InputError(
+                f"round {round_index + 1} would take {slowest:g} s: bandwidth, powers, "
+                "distances or CPU speeds of the cell are too extreme to be computed."
+            )
         self.ledger = self.ledger.charge(client)
         return self._record(allocation, uploads, client, costs, *before)
 

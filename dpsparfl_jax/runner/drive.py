@@ -302,4 +302,9 @@ def describe_failure(reason: Exception) -> str:
     if isinstance(reason, InputError):
         return str(reason)
     first = (str(reason).strip().splitlines() or ["no message"])[0]
+    if isinstance(reason, MemoryError) or "RESOURCE_EXHAUSTED" in first:
+        return (
+            f"there is too little memory to train this ({first}): lower "
+            "training.batch_size or perf.batch_memory_mb, or choose a smaller model."
+        )
     return f"{type(reason).__name__}: {first}"
