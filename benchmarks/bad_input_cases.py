@@ -515,11 +515,12 @@ def _grids() -> Iterator[Case]:
         f"seed={many};schedule.tradeoff={many};training.clip_norm={many}",
     )
     for grid in grids:
+        axes = [f"--{part.partition('=')[0]}=" for part in grid.split(";")]
         yield Case(
             f"grid {grid[:60]} ({len(grid)})",
             "sweep",
             (
-                *(flag for flag in SMALL if "policy" not in flag),
+                *(flag for flag in SMALL if not flag.startswith(tuple(axes))),
                 "--preset=paper_mnist",
                 "--out={root}/out",
                 f"--grid={grid}",
