@@ -3,11 +3,30 @@
 import contextlib
 import os
 import pathlib
+import tokenize
+import zipfile
+import zlib
 from collections.abc import Iterator
 from typing import IO
 
 from dpsparfl_jax.errors import InputError, StorageError
 
+# What zipfile and NumPy's header parser raise on damaged npz files.
+UNREADABLE = (
+    KeyError,
+    ValueError,
+    OSError,
+    EOFError,
+    MemoryError,  # a header that promises more than there is room for
+    NotImplementedError,
+    OverflowError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 PART = ".part"  # ending of a file that is not whole yet
 
 

@@ -3,7 +3,6 @@
 import gzip
 import math
 import pathlib
-import tokenize
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -13,24 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.storage import UNREADABLE
 from dpsparfl_jax.types import ImageSet
 
-# What zipfile and NumPy's header parser raise on damaged files.
-_UNREADABLE = (
-    KeyError,
-    ValueError,
-    OSError,
-    EOFError,
-    MemoryError,  # a header that promises more than there is room for
-    NotImplementedError,
-    OverflowError,
-    RuntimeError,
-    SyntaxError,
-    TypeError,
-    tokenize.TokenError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
 _ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
 # The original files in the order of _ARRAYS, and how many axes each has.
 _IDX = (
@@ -72,7 +56,7 @@ def _read_npz(path: pathlib.Path, keys: Sequence[str]) -> list[NDArray[np.generi
     try:
         with zipfile.ZipFile(path) as archive:
             return [_read_member(archive, f"{key}.npy") for key in keys]
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise InputError(
             f"{path} is not readable as an npz of {', '.join(_ARRAYS)} ({reason})."

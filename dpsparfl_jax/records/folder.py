@@ -146,7 +146,9 @@ def read_manifest(path: pathlib.Path) -> dict[str, Any]:
             content["config"].setdefault(section, default)
         for section in (*config.SECTIONS, "seed"):
             content["config"][section]
-    except (OSError, ValueError, KeyError, TypeError) as reason:
+    except (
+        *(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError),
+    ) as reason:
         raise InputError(
             f"{path / MANIFEST} is no manifest of a run, or a damaged one ({reason})."
         ) from None

@@ -8,14 +8,12 @@ The server's state and the number of rounds behind it are all the state a run ha
 schedules are planned ahead, and random numbers are named by round and client.
 """
 
-import contextlib
 import errno
 import hashlib
 import logging
 import os
 import pathlib
 import sys
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -67,13 +65,16 @@ class Checkpoints:
             cleanup_tmp_directories=not read_only,
             read_only=read_only,
         )
-        # Orbax warns of what was asked for.
-        level = logging.ERROR if read_only else logging.getLogger("absl").level
+        logger = logging.getLogger("absl")
+        level = logger.level
         try:
-            with _logging_from(level):
-                self._manager = ocp.CheckpointManager(self.path, options=options)
+            if read_only:  # Orbax warns of what was asked for
+                logger.setLevel(logging.ERROR)
+            self._manager = ocp.CheckpointManager(self.path, options=options)
         except (OSError, ValueError, RuntimeError) as reason:
             raise self._failure(reason) from None
+        finally:
+            logger.setLevel(level)
 
     def save(self, rounds: int, state: ServerState) -> None:
         """Keeps the server's state after so many rounds."""
@@ -87,13 +88,18 @@ class Checkpoints:
         content = _digest_all(state.params, optimizer, average)
         facts = {"rounds": rounds, "digest": content}
         items[_FACTS] = ocp.args.JsonSave(facts)
+        # Threads of the storage log what is raised here, some of them a moment later:
+        # after a failure they stay silent.
+        logger = logging.getLogger("absl")
+        level = logger.level
+        logger.setLevel(logging.CRITICAL)
         try:
-            with _logging_from(logging.CRITICAL):  # threads log what is raised here
-                self._manager.save(rounds, args=ocp.args.Composite(**items), force=True)
+            self._manager.save(rounds, args=ocp.args.Composite(**items), force=True)
             write_whole(self._checksum(rounds), _digest_files(self.path / str(rounds)))
             self._forget_checksums()
         except (OSError, ValueError, RuntimeError) as reason:
             raise self._failure(reason) from None
+        logger.setLevel(level)
 
     def forget_after(self, rounds: int) -> None:
         """Removes checkpoints that lie ahead: they will be made again."""
@@ -172,18 +178,6 @@ class Checkpoints:
             f"cannot write a checkpoint to {self.path} ({what}): make room or "
             "choose another folder; what was written before is kept."
         )
-
-
-@contextlib.contextmanager
-def _logging_from(level: int) -> Iterator[None]:
-    """Lets Orbax log nothing below this level."""
-    logger = logging.getLogger("absl")
-    before = logger.level
-    logger.setLevel(level)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
 
 
 def _digest_files(folder: pathlib.Path) -> str:
