@@ -100,7 +100,7 @@ def attempt(case: Case, workshop: Workshop) -> Outcome:
         problem = f"files are gone or changed: {', '.join(lost)}"
     shutil.rmtree(root)
     shown = sentence.replace(str(root), "ROOT").replace(str(workshop.shared), "SHARED")
-    return Outcome(case.name, problem, shown[:400], round(seconds, 2))
+    return Outcome(case.name, problem, shown[:240], round(seconds, 2))
 
 
 def _problem(done: Done) -> str:

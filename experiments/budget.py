@@ -196,6 +196,9 @@ def give_advice() -> None:
     """Prints, draws and writes the settings that spend the budgets best."""
     if _PARTICIPATIONS.value is not None:
         raise InputError("--participations is not for --advise: leave one of them out.")
+    for most in (_MOST_BATCH, _MOST_EXAMPLES):
+        if math.isnan(most.value):  # bounds of flags let it pass
+            raise InputError(f"--{most.name} must be a number, but is nan.")
     limit = _LIMIT.value
     if not flags.FLAGS[_LIMIT.name].present:
         limit = _DEFAULT.privacy.max_participations  # after which runs retire a client
