@@ -184,7 +184,7 @@ def _flags() -> Iterator[Case]:
             ("--privacy.epsilon_hi=1e9",),
             ("--privacy.noise_multiplier=1e-5",),
             ("--privacy.noise_multiplier=1e7",),
-            ("--privacy.noise_multiplier=0.05",),
+            ("--privacy.noise_multiplier=0.3",),
             ("--privacy.delta=1e-39",),
             ("--privacy.clip_calibration=private", "--noprivacy.noise"),
             ("--server.weights=inverse_noise", "--noprivacy.noise"),

@@ -26,7 +26,7 @@ class WirelessConfig(Section):
         1.0, "least distance that path loss sees", above=0, high=1e9
     )
     bandwidth_hz: float = opt(
-        15e3, "bandwidth of one uplink channel", above=0, high=1e12, paper="Setup"
+        15e3, "bandwidth of one uplink channel", above=0, paper="Setup"
     )
     downlink: str = opt(
         "shared",

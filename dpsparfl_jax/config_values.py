@@ -8,6 +8,7 @@ from typing import Any
 
 from dpsparfl_jax.config import SECTIONS, RunConfig
 from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.registry import OPTIMIZERS, PARTITIONS, POLICIES
 
 # Names of version 0.1, which flags and manifests may still have.
 RENAMED_SECTIONS = {"run": "length"}
@@ -17,21 +18,24 @@ RENAMED_SETTINGS = {
     "training.mask": "training.sparsifier",
 }
 
-# Settings that another one leaves without effect: its name, and the values that do.
+# Settings that have an effect with one value of another one only; what users have
+# registered under other names may look at them too.
+_NEEDS = {
+    "data.dirichlet_alpha": ("data.partition", "dirichlet"),
+    "data.group_sizes": ("data.partition", "imbalanced"),
+    "schedule.solver": ("schedule.policy", "dp_sparfl"),
+    "schedule.smoothness": ("schedule.noise_aware", True),
+    "schedule.gradient_over_clip": ("schedule.noise_aware", True),
+    "training.momentum": ("training.optimizer", "momentum"),
+    "server.momentum": ("server.optimizer", "momentum"),
+    "server.average_decay": ("server.averaging", "ema"),
+    "server.average_share": ("server.averaging", "tail"),
+}
+# Settings that have none with one value of another one.
 _IDLE_WITH = {
-    "data.dirichlet_alpha": ("data.partition", ("iid", "imbalanced", "file")),
-    "data.group_sizes": ("data.partition", ("iid", "dirichlet", "file")),
-    "data.train_examples": ("data.partition", ("imbalanced", "file")),
-    "schedule.solver": ("schedule.policy", ("delay_min", "round_robin", "random")),
-    "schedule.smoothness": ("schedule.noise_aware", (False,)),
-    "schedule.gradient_over_clip": ("schedule.noise_aware", (False,)),
-    "training.momentum": ("training.optimizer", ("sgd", "adam")),
-    "training.rate_end": ("training.rate_schedule", ("constant",)),
-    "server.momentum": ("server.optimizer", ("plain", "sgd", "adam")),
-    "server.rate_end": ("server.rate_schedule", ("constant",)),
-    "server.average_decay": ("server.averaging", ("none", "tail")),
-    "server.average_share": ("server.averaging", ("none", "ema")),
-    "perf.chunk_size": ("perf.execution", ("map", "vmap")),
+    "data.train_examples": ("data.partition", "imbalanced"),
+    "training.rate_end": ("training.rate_schedule", "constant"),
+    "server.rate_end": ("server.rate_schedule", "constant"),
 }
 
 
@@ -117,9 +121,17 @@ def differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
 def without_effect(settings: RunConfig, given: Collection[str]) -> list[str]:
     """A sentence for each of the `given` settings that another one leaves idle."""
     sentences = []
-    for name, (other, values) in _IDLE_WITH.items():
+    for name, (other, value) in (*_NEEDS.items(), *_IDLE_WITH.items()):
         section, _, field = other.partition(".")
-        value = getattr(getattr(settings, section), field)
-        if name in given and value in values:
-            sentences.append(f"{name} has no effect with {other}={value}.")
+        now = getattr(getattr(settings, section), field)
+        idle = _is_ours(now) and now != value if name in _NEEDS else now == value
+        if name in given and idle:
+            sentences.append(f"{name} has no effect with {other}={now}.")
     return sentences
+
+
+def _is_ours(value: Any) -> bool:
+    """Whether a value is no name that a user has registered."""
+    kinds = (PARTITIONS, POLICIES, OPTIMIZERS)
+    users = [name for kind in kinds for name in kind if not kind.is_built_in(name)]
+    return value not in users

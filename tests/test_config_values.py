@@ -72,3 +72,15 @@ def test_a_flag_of_the_version_before_is_taken_with_a_hint(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == "run.rounds is called length.rounds now: use that.\n"
+
+
+def test_settings_without_effect_are_named():
+    plain, given = config.RunConfig(), ("data.group_sizes", "schedule.solver", "seed")
+    assert config_values.without_effect(plain, given) == [
+        "data.group_sizes has no effect with data.partition=iid."
+    ]
+    assert config_values.without_effect(plain, ()) == []
+    groups = config.RunConfig(data=config.DataConfig(partition="imbalanced"))
+    assert config_values.without_effect(groups, ("data.train_examples", *given)) == [
+        "data.train_examples has no effect with data.partition=imbalanced."
+    ]
