@@ -16,7 +16,7 @@ from typing import Any
 from dpsparfl_jax.config_cell import ScheduleConfig, WirelessConfig
 from dpsparfl_jax.config_privacy import PrivacyConfig, RecordsConfig
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.options import Section, opt
+from dpsparfl_jax.options import COUNTS, Section, opt
 from dpsparfl_jax.registry import (
     MODELS,
     OPTIMIZERS,
@@ -86,6 +86,7 @@ class DataConfig(Section):
         "300,600,1800,2100",
         "imbalanced: training images of a client of each group; groups have equally "
         "many clients",
+        form=COUNTS,
         paper="Setup",
     )
     partition_file: str = opt(

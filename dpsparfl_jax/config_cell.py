@@ -13,14 +13,18 @@ class WirelessConfig(Section):
     """The cell: radio, payload, and what local training costs a client."""
 
     num_channels: int = opt(5, "uplink channels N", low=1, paper="Setup")
-    area_m: float = opt(100.0, "side of the square in metres", above=0, paper="Setup")
+    area_m: float = opt(
+        100.0, "side of the square in metres", above=0, high=1e9, paper="Setup"
+    )
     geometry: str = opt(
         "points",
         "channels are points in the square, or one access point in its centre",
         choices=("points", "centre"),
         paper="Setup (points)",
     )
-    min_distance_m: float = opt(1.0, "least distance that path loss sees", above=0)
+    min_distance_m: float = opt(
+        1.0, "least distance that path loss sees", above=0, high=1e9
+    )
     bandwidth_hz: float = opt(
         15e3, "bandwidth of one uplink channel", above=0, paper="Setup"
     )
@@ -29,9 +33,15 @@ class WirelessConfig(Section):
         "downlink bandwidth: that of all N channels, or of a single one (the paper)",
         choices=("shared", "single"),
     )
-    ap_power_dbm: float = opt(23.0, "access point's power in dBm", paper="Setup")
-    max_power_dbm: float = opt(30.0, "a client's largest power in dBm", paper="Setup")
-    noise_dbm: float = opt(-107.0, "receiver noise power in dBm", paper="Setup")
+    ap_power_dbm: float = opt(
+        23.0, "access point's power in dBm", low=-200, high=100, paper="Setup"
+    )
+    max_power_dbm: float = opt(
+        30.0, "a client's largest power in dBm", low=-200, high=100, paper="Setup"
+    )
+    noise_dbm: float = opt(
+        -107.0, "receiver noise power in dBm", low=-300, high=100, paper="Setup"
+    )
     interference_w: float = opt(
         0.0,
         "interference power in W, added to the noise of a client's channels",
@@ -50,7 +60,7 @@ class WirelessConfig(Section):
     )
     fading: bool = opt(True, "Rayleigh block fading, new each round")
     shadowing_db: float = opt(
-        0.0, "standard deviation of fixed log-normal shadowing in dB", low=0
+        0.0, "standard deviation of fixed log-normal shadowing in dB", low=0, high=60
     )
     gain_error_db: float = opt(
         0.0,
@@ -177,7 +187,7 @@ class ScheduleConfig(Section):
         choices=("signed", "paper", "c7"),
     )
     margin_db: float = opt(
-        0.0, "plans take uplink gains to be smaller by this, in dB", low=0
+        0.0, "plans take uplink gains to be smaller by this, in dB", low=0, high=200
     )
     late_probability: float = opt(
         0.0,

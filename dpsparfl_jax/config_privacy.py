@@ -3,7 +3,7 @@
 import dataclasses
 
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.options import Section, opt
+from dpsparfl_jax.options import EPSILONS, Section, opt
 from dpsparfl_jax.registry import ACCOUNTANTS
 
 
@@ -52,6 +52,7 @@ class PrivacyConfig(Section):
         "",
         "epsilon of each client, as in 2,5,10; empty draws them uniformly from "
         "epsilon_lo to epsilon_hi",
+        form=EPSILONS,
     )
     accountant: str = opt(
         "pld",

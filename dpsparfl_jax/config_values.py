@@ -3,10 +3,12 @@
 import dataclasses
 import hashlib
 import json
+from collections.abc import Collection
 from typing import Any
 
 from dpsparfl_jax.config import SECTIONS, RunConfig
 from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.registry import OPTIMIZERS, PARTITIONS, POLICIES
 
 # Names of version 0.1, which flags and manifests may still have.
 RENAMED_SECTIONS = {"run": "length"}
@@ -14,6 +16,26 @@ RENAMED_SETTINGS = {
     "run.rounds": "length.rounds",
     "run.eval_every": "length.eval_every",
     "training.mask": "training.sparsifier",
+}
+
+# Settings that have an effect with one value of another one only; what users have
+# registered under other names may look at them too.
+_NEEDS = {
+    "data.dirichlet_alpha": ("data.partition", "dirichlet"),
+    "data.group_sizes": ("data.partition", "imbalanced"),
+    "schedule.solver": ("schedule.policy", "dp_sparfl"),
+    "schedule.smoothness": ("schedule.noise_aware", True),
+    "schedule.gradient_over_clip": ("schedule.noise_aware", True),
+    "training.momentum": ("training.optimizer", "momentum"),
+    "server.momentum": ("server.optimizer", "momentum"),
+    "server.average_decay": ("server.averaging", "ema"),
+    "server.average_share": ("server.averaging", "tail"),
+}
+# Settings that have none with one value of another one.
+_IDLE_WITH = {
+    "data.train_examples": ("data.partition", "imbalanced"),
+    "training.rate_end": ("training.rate_schedule", "constant"),
+    "server.rate_end": ("server.rate_schedule", "constant"),
 }
 
 
@@ -109,3 +131,22 @@ def differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
                 label = f"{section}.{name}" if name else section
                 phrases.append(f"{label} was {old.get(name)!r}, is {new.get(name)!r}")
     return phrases
+
+
+def without_effect(settings: RunConfig, given: Collection[str]) -> list[str]:
+    """A sentence for each of the `given` settings that another one leaves idle."""
+    sentences = []
+    for name, (other, value) in (*_NEEDS.items(), *_IDLE_WITH.items()):
+        section, _, field = other.partition(".")
+        now = getattr(getattr(settings, section), field)
+        idle = _is_ours(now) and now != value if name in _NEEDS else now == value
+        if name in given and idle:
+            sentences.append(f"{name} has no effect with {other}={now}.")
+    return sentences
+
+
+def _is_ours(value: Any) -> bool:
+    """Whether a value is no name that a user has registered."""
+    kinds = (PARTITIONS, POLICIES, OPTIMIZERS)
+    users = [name for kind in kinds for name in kind if not kind.is_built_in(name)]
+    return value not in users

@@ -97,6 +97,10 @@ class Registry(Generic[Key]):
         """All names: the built-in ones first, then registered ones in their order."""
         return tuple(dict.fromkeys((*self._built_in, *self._entries)))
 
+    def is_built_in(self, name: Key) -> bool:
+        """Whether the package itself has that name."""
+        return name in self._built_in
+
     def registered(self) -> tuple[tuple[Key, Any], ...]:
         """Names and entries that are loaded, for keys of what is built from them."""
         return tuple(self._entries.items())

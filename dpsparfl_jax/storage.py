@@ -3,11 +3,30 @@
 import contextlib
 import os
 import pathlib
+import tokenize
+import zipfile
+import zlib
 from collections.abc import Iterator
 from typing import IO
 
 from dpsparfl_jax.errors import InputError, StorageError
 
+# What zipfile and NumPy's header parser raise on damaged npz files.
+UNREADABLE = (
+    KeyError,
+    ValueError,
+    OSError,
+    EOFError,
+    MemoryError,  # a header that promises more than there is room for
+    NotImplementedError,
+    OverflowError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 PART = ".part"  # ending of a file that is not whole yet
 
 
@@ -46,6 +65,26 @@ def write_whole(path: pathlib.Path, text: str) -> None:
         part.write_text(text, encoding="utf-8")
 
 
+def refuse_held(file: pathlib.Path) -> None:
+    """Refuses the folder of a lock that another process holds right now."""
+    import fcntl
+
+    if not file.is_file():
+        return
+    with writing(file), open(file) as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise _held(file) from None
+
+
+def _held(file: pathlib.Path) -> InputError:
+    return InputError(
+        f"another process is writing to {file.parent}: wait for it, or choose another "
+        "folder."
+    )
+
+
 class FolderLock:
     """Keeps other processes out of a folder; it goes with the process that holds it."""
 
@@ -59,10 +98,7 @@ class FolderLock:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 self._file.close()
-                raise InputError(
-                    f"another process is writing to {file.parent}: wait for it, or "
-                    "choose another folder."
-                ) from None
+                raise _held(file) from None
             except OSError:
                 self._file.close()
                 raise

@@ -17,6 +17,8 @@ frontier of both, beside what --sigma, --batch and --steps give.
 import json
 import math
 import pathlib
+import sys
+from collections.abc import Mapping
 
 import numpy as np
 from absl import flags
@@ -24,9 +26,10 @@ from tqdm import tqdm
 
 from dpsparfl_jax import config
 from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.options import LARGEST_COUNT
 from dpsparfl_jax.privacy import advise, budgets, calibrate, first_ledger, poisson
 from dpsparfl_jax.privacy.accountants import all_accountants, make_accountant
-from dpsparfl_jax.privacy.curves import CurveStore, affordable
+from dpsparfl_jax.privacy.curves import CurveStore, affordable, check_noise
 from dpsparfl_jax.privacy.mechanism import Mechanism, Release, group_mechanisms
 
 from . import advice, cli
@@ -38,9 +41,14 @@ _SIGMA = flags.DEFINE_float(
 _BATCH = flags.DEFINE_float(
     "batch", _DEFAULT.training.batch_size, "expected Poisson batch size"
 )
-_EXAMPLES = flags.DEFINE_integer("examples", 1000, "records of the client")
+_EXAMPLES = flags.DEFINE_integer(
+    "examples", 1000, "records of the client", upper_bound=LARGEST_COUNT
+)
 _STEPS = flags.DEFINE_integer(
-    "steps", _DEFAULT.training.local_steps, "noisy steps of one participation"
+    "steps",
+    _DEFAULT.training.local_steps,
+    "noisy steps of one participation",
+    upper_bound=LARGEST_COUNT,
 )
 _DELTA = flags.DEFINE_float("delta", _DEFAULT.privacy.delta, "delta of the guarantee")
 _OVERFLOW = flags.DEFINE_float(
@@ -105,13 +113,20 @@ def mechanism_from_flags() -> Mechanism:
         raise InputError(f"--examples must be at least 1, but is {_EXAMPLES.value}.")
     rate = float(poisson.sampling_rate(_BATCH.value, _EXAMPLES.value))
     release = Release(rate, _SIGMA.value, _STEPS.value)
-    return Mechanism(
+    mechanism = Mechanism(
         release, _DELTA.value, _OVERFLOW.value, coordinates=_PARAMETERS.value
     )
+    check_noise(mechanism)
+    return mechanism
 
 
 def main() -> None:
     """Prints the table, draws the figure, writes the numbers."""
+    for count in (_PARTICIPATIONS, _LIMIT, _CLIENTS, _CHANNELS, _MOST_ROUNDS):
+        if (count.value or 0) > LARGEST_COUNT:
+            raise InputError(
+                f"--{count.name} must be at most {LARGEST_COUNT}, but is {count.value}."
+            )
     cli.check_output("json", _JSON.value)
     cli.check_output("plot", _PLOT.value)
     if _PLOT.value:
@@ -127,6 +142,7 @@ def main() -> None:
             )
     wanted = budgets.parse_budgets(_EPSILON.value)
     epsilons = budgets.given_budgets(wanted, len(wanted))
+    first_ledger.check_budgets(epsilons)
     names = [part.strip() for part in _EPSILON.value.split(",")]
     accountants = all_accountants()
     stores = {name: CurveStore(acc, _CACHE.value) for name, acc in accountants.items()}
@@ -147,6 +163,7 @@ def main() -> None:
     print(first_ledger.affordability_table(groups, epsilons, stores, _LIMIT.value))
     for name, value in after_one.items():
         print(f"epsilon after one participation ({name.upper()}): {value:.4f}")
+    warn_of_little(after_one, epsilons)
     if _PARTICIPATIONS.value is not None:
         print_noise(mechanism, epsilons, _PARTICIPATIONS.value)
     if _JSON.value:
@@ -167,10 +184,30 @@ def main() -> None:
         print(f"figure: {_PLOT.value}")
 
 
+def warn_of_little(after_one: Mapping[str, float], epsilons: np.ndarray) -> None:
+    """Says what to change where not even one participation is afforded."""
+    if min(after_one.values()) > np.max(epsilons):
+        print(
+            "No budget affords a single participation: raise --sigma, or lower --batch "
+            "or --steps.",
+            file=sys.stderr,
+        )
+    beyond = [name.upper() for name, value in after_one.items() if math.isinf(value)]
+    if beyond:
+        print(
+            f"{' and '.join(beyond)}: no finite epsilon can be computed for so small a "
+            "delta, so many steps or so little noise.",
+            file=sys.stderr,
+        )
+
+
 def give_advice() -> None:
     """Prints, draws and writes the settings that spend the budgets best."""
     if _PARTICIPATIONS.value is not None:
         raise InputError("--participations is not for --advise: leave one of them out.")
+    for most in (_MOST_BATCH, _MOST_EXAMPLES):
+        if math.isnan(most.value):  # bounds of flags let it pass
+            raise InputError(f"--{most.name} must be a number, but is nan.")
     limit = _LIMIT.value
     if not flags.FLAGS[_LIMIT.name].present:
         limit = _DEFAULT.privacy.max_participations  # after which runs retire a client

@@ -17,6 +17,8 @@ from dpsparfl_jax import __version__, config, config_values, options
 from dpsparfl_jax.errors import InputError
 
 BAD_INPUT, INTERRUPTED = 2, 130
+_HELP = {"-?", "-h", "-help", "--help", "--helpfull", "--helpshort", "--helpxml"}
+_LONGEST_PATH = 3000  # of a folder: systems take 4096, and a run's files need the rest
 _UNITS = {
     "hz": "Hz",
     "w": "W",
@@ -96,8 +98,11 @@ def load_plugin(name: str) -> None:
             spec.loader.exec_module(module)
         else:
             importlib.import_module(name)
-    except (OSError, ImportError, SyntaxError) as reason:
+    except (OSError, ImportError, SyntaxError, InputError) as reason:
         raise InputError(f"--plugin={name} cannot be loaded ({reason}).") from None
+    except (Exception, SystemExit) as reason:  # whatever its code does when loaded
+        what = f"{type(reason).__name__}, {reason}"
+        raise InputError(f"--plugin={name} cannot be loaded ({what}).") from None
 
 
 def is_set(name: str) -> bool:
@@ -130,6 +135,17 @@ def config_from_flags(base: config.RunConfig) -> config.RunConfig:
     return settings
 
 
+def notes(settings: config.RunConfig, axes: Sequence[str] = ()) -> tuple[str, ...]:
+    """Sentences on flags that change nothing beside others; `axes` vary in a grid."""
+    given = [name for name in flags.FLAGS if "." in name and is_set(name)]
+    sentences = config_values.without_effect(settings, given)
+    return tuple(
+        sentence
+        for sentence in sentences
+        if not any(f" {axis}=" in sentence for axis in axes)
+    )
+
+
 def check_output(flag: str, path: str) -> None:
     """Refuses a file that could not be written at the end; empty means no file."""
     if not path:
@@ -152,6 +168,11 @@ def check_picture(path: str) -> None:
 def check_folder(flag: str, path: str) -> pathlib.Path:
     """The folder, made if need be; refuses one that cannot be written."""
     folder = pathlib.Path(path)
+    if len(str(folder.absolute())) > _LONGEST_PATH:
+        raise InputError(
+            f"--{flag} is longer than {_LONGEST_PATH} characters, and files in it have "
+            "names too: choose a shorter path."
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -172,7 +193,7 @@ def run(main: Callable[..., int | None]) -> None:
     takes_words = bool(inspect.signature(main).parameters)
 
     def parse(argv: Sequence[str]) -> list[str]:
-        if {"--help", "-help", "-h", "--helpfull"} & set(argv[1:]):
+        if _HELP & {argument.partition("=")[0] for argument in argv[1:]}:
             print(help_text(sys.modules[main.__module__].__doc__ or ""))
             sys.exit(0)
         if "--version" in argv[1:]:
@@ -197,11 +218,26 @@ def run(main: Callable[..., int | None]) -> None:
             code = main(list(argv[1:])) if takes_words else main()
         except InputError as error:
             refuse(str(error))
+        except OSError as error:
+            what = f" {error.filename}" if error.filename else ""
+            refuse(
+                f"cannot use{what} ({error.strerror or error}): choose another file or "
+                "folder."
+            )
+        except MemoryError as error:
+            reason = f" ({error})" if str(error) else ""
+            refuse(
+                f"there is too little memory for this{reason}: lower the numbers of "
+                "clients, channels or images, or choose a smaller model."
+            )
         except KeyboardInterrupt:
             print("Interrupted.", file=sys.stderr)
             code = INTERRUPTED
         sys.exit(code)
 
+    # What a library prints before it aborts says more than the list of all extension
+    # modules that absl's choice of handler would add.
+    vars(app)["faulthandler"] = None
     app.run(guarded, flags_parser=parse)
 
 

@@ -3,16 +3,20 @@
 import dataclasses
 import hashlib
 import itertools
+import math
 import urllib.parse
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from dpsparfl_jax import config
+from dpsparfl_jax import config, options, preflight
+from dpsparfl_jax.data import sources
 from dpsparfl_jax.errors import InputError
 
 from . import cli
 
+_DEFAULTS = config.RunConfig()
 _LONGEST_NAME = 180
+_MOST_RUNS = 10_000  # of one command: all of them are looked at before the first trains
 
 
 class Axis(NamedTuple):
@@ -55,11 +59,25 @@ def parse(text: str) -> list[Axis]:
 
 
 def check_value(flag: str, name: str, text: str) -> None:
-    """Refuses what is no setting, or no value of it; `flag` is what said so."""
+    """Refuses what is no setting, or no value of it; `flag` is what said so.
+
+    A value that its setting never takes spoils every run that has it: better to say so
+    before the others are trained.
+    """
     try:
-        _typed(name, text)
+        value, field = _typed(name, text), _field(name)
     except InputError as problem:
         raise InputError(f"--{flag}: {problem}") from None
+    try:
+        if field is not None:
+            options.check_value(field, value)
+            if field.metadata["named"] is not None:
+                field.metadata["named"].check(value)
+    except InputError as problem:
+        what = "run of the grid" if flag == "grid" else "trial"
+        raise InputError(
+            f"--{flag}: no {what} is possible with {name}={text}: {problem}"
+        ) from None
 
 
 def as_text(name: str, value: float) -> str:
@@ -67,17 +85,25 @@ def as_text(name: str, value: float) -> str:
     return str(round(value)) if _field_type(name) is int else f"{value:g}"
 
 
-def _field_type(name: str) -> type:
+def _field(name: str) -> dataclasses.Field[Any] | None:
+    """The declaration of a setting; None is the seed's."""
     section, _, field = name.partition(".")
     if name == "seed":
-        return int
+        return None
     if section in config.SECTIONS:
-        for candidate in dataclasses.fields(getattr(config.RunConfig(), section)):
+        for candidate in dataclasses.fields(getattr(_DEFAULTS, section)):
             if candidate.name == field:
-                return str if candidate.metadata["each"] else type(candidate.default)
+                return candidate
     raise InputError(
         f"unknown setting {name!r}: use section.field as in --help, or seed."
     )
+
+
+def _field_type(name: str) -> type:
+    field = _field(name)
+    if field is None:
+        return int
+    return str if field.metadata["each"] else type(field.default)
 
 
 def _typed(name: str, text: str) -> Any:
@@ -118,6 +144,12 @@ def expand(base: config.RunConfig, axes: list[Axis], part: str = "") -> Points:
     """
     points = Points({}, {})
     first, step = _parse_part(part)
+    count = math.ceil(math.prod(len(axis.values) for axis in axes) / step)
+    if count > _MOST_RUNS:
+        raise InputError(
+            f"the grid has {count:,} runs, but one command takes {_MOST_RUNS:,} at "
+            "most: give fewer values, or --shard=i/n for a part of them."
+        )
     for values in itertools.islice(
         itertools.product(*(axis.values for axis in axes)), first, None, step
     ):
@@ -128,6 +160,40 @@ def expand(base: config.RunConfig, axes: list[Axis], part: str = "") -> Points:
         except InputError as problem:
             points.problems[name] = str(problem)
     return points
+
+
+def possible(points: Points) -> Points:
+    """The points whose images suffice; the others are problems.
+
+    An image set that is not there is refused for all: it is more likely a slip of the
+    pen than something to find out after the other runs.
+    """
+    known: dict[Any, str] = {}
+    for settings in points.settings.values():
+        if _images_key(settings) not in known:
+            preflight.check_size(settings)
+            sources.count(settings.data)
+            known[_images_key(settings)] = _problem(settings)
+    problems = {
+        name: problem
+        for name, settings in points.settings.items()
+        if (problem := known[_images_key(settings)])
+    }
+    left = {n: each for n, each in points.settings.items() if n not in problems}
+    return Points(left, points.problems | problems)
+
+
+def _images_key(settings: config.RunConfig) -> tuple[Any, ...]:
+    cell = settings.wireless.num_channels
+    return settings.data, cell, settings.length.eval_on
+
+
+def _problem(settings: config.RunConfig) -> str:
+    try:
+        preflight.check(settings)
+    except InputError as problem:
+        return str(problem)
+    return ""
 
 
 def run_name(changes: Mapping[str, str]) -> str:

@@ -68,17 +68,19 @@ def execute(
     nested: bool,
     resume: bool,
     report: bool = True,
+    notes: Sequence[str] = (),
 ) -> int:
     """Trains and records runs, prints a table, writes a report; gives the exit code.
 
     `nested` runs have a folder each in `out`. A single run that cannot be is bad input;
     of several, the others still run, and those that failed are listed at the end.
+    `notes` on the settings are said before training, and recorded.
     """
     stopper = Stopper()
     folders = {name: out / name if nested else out for name in points.settings}
     failed = dict(points.problems)
     try:
-        outcome = train(points.settings, folders, stopper, resume=resume)
+        outcome = train(points.settings, folders, stopper, resume=resume, notes=notes)
         failed |= {name: describe_failure(why) for name, why in outcome.failed.items()}
         if len(failed) == len(points):
             refuse_common_reason(failed)
@@ -132,6 +134,7 @@ def train(
     stopper: Stopper,
     *,
     resume: bool,
+    notes: Sequence[str] = (),
 ) -> drive.Outcome:
     """Trains and records runs, with a bar; stops where the user asks for it."""
     if not settings:
@@ -142,7 +145,7 @@ def train(
     refused: dict[str, Exception] = {}
     for name, each in settings.items():
         try:
-            wanted[Run(name, each)] = FolderSink(
+            wanted[Run(name, each, tuple(notes))] = FolderSink(
                 folders[name], each, resume=resume, say=say, warn=say, clock=clock
             )
         except UnfinishedRunError as reason:

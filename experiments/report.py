@@ -7,6 +7,7 @@ network), the main charts as PNG files, runs.csv and rounds.csv. It never trains
 """
 
 import pathlib
+import sys
 
 from absl import flags
 
@@ -25,10 +26,14 @@ def main(folders: list[str]) -> None:
         raise InputError("name at least one folder with recorded runs.")
     from dpsparfl_jax.report import writing  # loads plotly
 
-    runs = records.find_runs(folders)
+    runs = records.find_runs(folders, damaged=_say_left_out)
     target = pathlib.Path(_OUT.value or folders[0])
     page = writing.write_report(runs, target, _TITLE.value)
     print(f"report of {len(runs)} run(s): {page}")
+
+
+def _say_left_out(problem: str) -> None:
+    print(f"Left out: {problem}", file=sys.stderr)
 
 
 if __name__ == "__main__":

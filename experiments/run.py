@@ -9,7 +9,7 @@ Any setting can be changed by its flag; `--flagfile` reads them from a file.
 
 from absl import flags
 
-from dpsparfl_jax import config
+from dpsparfl_jax import config, preflight
 
 from . import cli, grid, presets
 
@@ -24,14 +24,19 @@ def main() -> int:
     """Trains what the flags say."""
     preset = presets.get_preset(_PRESET.value)
     settings = cli.config_from_flags(preset.settings)
-    out = cli.check_folder("out", _OUT.value or f"runs/{_PRESET.value}")
     axes = [axis for axis in grid.parse(preset.grid) if not cli.is_set(axis.name)]
-    from . import launch  # JAX takes seconds to load: flags are good by now
-
     points = grid.Points({_PRESET.value: settings}, {})
     if axes:
         points = grid.expand(settings, axes)
-    return launch.execute(points, out=out, nested=bool(axes), resume=_RESUME.value)
+    for each in points.settings.values():
+        preflight.check(each)
+    out = cli.check_folder("out", _OUT.value or f"runs/{_PRESET.value}")
+    notes = cli.notes(settings, [axis.name for axis in axes])
+    from . import launch  # JAX takes seconds to load: flags are good by now
+
+    return launch.execute(
+        points, out=out, nested=bool(axes), resume=_RESUME.value, notes=notes
+    )
 
 
 if __name__ == "__main__":

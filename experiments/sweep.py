@@ -41,14 +41,21 @@ def main() -> int:
     points = grid.expand(base, axes, _SHARD.value)
     if not len(points):
         raise InputError("this shard is empty: there are fewer runs than shards.")
+    points = grid.possible(points)
     if not points.settings:
         problem = next(iter(points.problems.values()))
         raise InputError(f"no run of the grid is possible: {problem}")
     out = cli.check_folder("out", _OUT.value)
+    notes = cli.notes(base, [axis.name for axis in axes])
     from . import launch  # JAX takes seconds to load: flags are good by now
 
     code = launch.execute(
-        points, out=out, nested=True, resume=True, report=not _SHARD.value
+        points,
+        out=out,
+        nested=True,
+        resume=True,
+        report=not _SHARD.value,
+        notes=notes,
     )
     if _SHARD.value:
         print(f"When all shards are done: dpsparfl report {out}")

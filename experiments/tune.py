@@ -14,11 +14,12 @@ counts: tune on public or simulated data, or say so.
 """
 
 import itertools
+import math
 import sys
 
 from absl import flags
 
-from dpsparfl_jax import config
+from dpsparfl_jax import config, preflight
 from dpsparfl_jax.errors import InputError
 
 from . import cli, grid, presets, search
@@ -29,7 +30,9 @@ _PRESET = flags.DEFINE_string("preset", "quickstart", presets.HELP)
 _SEARCH = flags.DEFINE_string(
     "search", "", "settings to search: 'a.b=0.1..10;c.d=x,y'; needed"
 )
-_TRIALS = flags.DEFINE_integer("trials", 16, "trials to begin with", lower_bound=1)
+_TRIALS = flags.DEFINE_integer(
+    "trials", 16, "trials to begin with", lower_bound=1, upper_bound=10_000
+)
 _ROUNDS = flags.DEFINE_string("rounds", "10,40", "rounds of each rung; 0: to the end")
 _KEPT = flags.DEFINE_float(
     "kept", 0.25, "share of trials that goes on", lower_bound=0.0, upper_bound=1.0
@@ -47,12 +50,16 @@ def main() -> int:
     for name in ("length.rounds", "length.eval_on"):
         if cli.is_set(name):
             raise InputError(f"--{name} is what tuning sets itself: leave it out.")
+    if math.isnan(_KEPT.value):  # absl's bounds let it pass
+        raise InputError("--kept must be a share from 0 to 1, but is nan.")
     rungs = _parse_rounds(_ROUNDS.value)
     dimensions = search.parse(_SEARCH.value)
     base = cli.config_from_flags(presets.get_preset(_PRESET.value).settings)
     base = grid.change(base, {"length.eval_on": "validation"})
     trials = search.draw(dimensions, _TRIALS.value, _SEARCH_SEED.value)
     settings = [grid.change(base, drawn) for drawn in trials]
+    for each in settings:
+        preflight.check(each)
     out = cli.check_folder("out", _OUT.value)
     from . import tuning  # JAX takes seconds to load: flags are good by now
 

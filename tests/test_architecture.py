@@ -13,10 +13,11 @@ PACKAGE = Package(ROOT / "dpsparfl_jax")
 
 # From left to right: a room may import rooms on its left.
 ORDER = (
-    *("errors", "units", "types", "storage", "registry", "options"),
+    *("errors", "units", "types", "storage", "memory", "registry", "options"),
     *("config_cell", "config_privacy", "config", "config_values"),
     *("rng", "client_values", "sparsifiers", "data", "wireless", "scheduling"),
-    *("privacy", "planning", "records", "training", "runner", "api", "report"),
+    *("privacy", "preflight", "planning", "records", "training", "runner"),
+    *("api", "report"),
 )
 DEVICE = ("training", "runner", "api")
 JAX = {"jax", "flax", "optax"}

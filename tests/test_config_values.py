@@ -109,3 +109,15 @@ def test_a_setting_that_comes_later_moves_no_noise(monkeypatch):
 
     monkeypatch.setattr(config_values, "moving", with_more)
     assert config_values.noise_seed(settings) == seed
+
+
+def test_settings_without_effect_are_named():
+    plain, given = config.RunConfig(), ("data.group_sizes", "schedule.solver", "seed")
+    assert config_values.without_effect(plain, given) == [
+        "data.group_sizes has no effect with data.partition=iid."
+    ]
+    assert config_values.without_effect(plain, ()) == []
+    groups = config.RunConfig(data=config.DataConfig(partition="imbalanced"))
+    assert config_values.without_effect(groups, ("data.train_examples", *given)) == [
+        "data.train_examples has no effect with data.partition=imbalanced."
+    ]

@@ -3,30 +3,18 @@
 import gzip
 import math
 import pathlib
-import tokenize
 import zipfile
 import zlib
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.storage import UNREADABLE
 from dpsparfl_jax.types import ImageSet
 
-# What zipfile and NumPy's header parser raise on damaged files.
-_UNREADABLE = (
-    KeyError,
-    ValueError,
-    OSError,
-    EOFError,
-    NotImplementedError,
-    RuntimeError,
-    SyntaxError,
-    tokenize.TokenError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
 _ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
 # The original files in the order of _ARRAYS, and how many axes each has.
 _IDX = (
@@ -37,6 +25,13 @@ _IDX = (
 )
 _IDX_BYTES = 0x08  # type code of unsigned bytes
 _GZIP = b"\x1f\x8b"
+
+
+class Counts(NamedTuple):
+    """How many images a set has."""
+
+    train: int
+    test: int
 
 
 class LabelledSets(NamedTuple):
@@ -54,14 +49,18 @@ def load_npz(name: str, directory: str | pathlib.Path) -> LabelledSets:
         raise InputError(
             f"no file {path}: point data.dir at a folder that holds {name}.npz."
         )
+    return join_sets(_read_npz(path, _ARRAYS), name, str(path))
+
+
+def _read_npz(path: pathlib.Path, keys: Sequence[str]) -> list[NDArray[np.generic]]:
     try:
         with zipfile.ZipFile(path) as archive:
-            arrays = [_read_member(archive, f"{key}.npy") for key in _ARRAYS]
-    except _UNREADABLE as error:
+            return [_read_member(archive, f"{key}.npy") for key in keys]
+    except UNREADABLE as error:
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise InputError(
-            f"{path} is not readable as an npz of {', '.join(_ARRAYS)} ({error})."
+            f"{path} is not readable as an npz of {', '.join(_ARRAYS)} ({reason})."
         ) from error
-    return join_sets(arrays, name, str(path))
 
 
 def _read_member(archive: zipfile.ZipFile, name: str) -> NDArray[np.generic]:
@@ -80,7 +79,18 @@ def join_sets(
     test = check_images(arrays[2], arrays[3], name=f"{name} test")
     if train.images.shape[1:] != test.images.shape[1:]:
         raise InputError(f"{place} has train and test images of different shapes.")
-    labelled = int(max(train.labels.max(), test.labels.max())) + 1
+    labelled = int(train.labels.max()) + 1
+    if labelled > max(classes, len(train.labels)):
+        raise InputError(
+            f"{place} has labels up to {labelled - 1} on {len(train.labels)} training "
+            "images: number the classes from 0 on, without gaps."
+        )
+    unseen = np.setdiff1d(test.labels, train.labels)
+    if unseen.size:
+        raise InputError(
+            f"{place} has test images of class {unseen[0]}, which no training image "
+            "has: leave them out, or add training images of that class."
+        )
     return LabelledSets(train, test, max(classes, labelled))
 
 
@@ -109,6 +119,8 @@ def check_images(
         )
     if labels.min() < 0:
         raise InputError(f"{name}: labels must not be negative.")
+    if labels.max() > np.iinfo(np.int32).max:
+        raise InputError(f"{name}: labels must be class numbers, not {labels.max()}.")
     return ImageSet(images, labels.astype(np.int32))
 
 
@@ -136,17 +148,23 @@ def read_idx(path: pathlib.Path, axes: int) -> NDArray[np.uint8]:
 
 def load_idx(name: str, folder: pathlib.Path) -> LabelledSets:
     """Reads the four original idx files of a folder."""
+    paths = _all_idx_files(folder)
+    arrays: list[NDArray[np.generic]] = []
+    for stem, axes in _IDX:
+        content = read_idx(paths[stem], axes)
+        arrays.append(content[..., None] if axes == 3 else content)
+    return join_sets(arrays, name, str(folder))
+
+
+def _all_idx_files(folder: pathlib.Path) -> dict[str, pathlib.Path]:
+    """The four original files of a folder."""
     paths = _idx_files(folder)
     missing = [stem for stem, _ in _IDX if stem not in paths]
     if missing:
         raise InputError(
             f"{folder} has only some of the four idx files: add {', '.join(missing)}."
         )
-    arrays: list[NDArray[np.generic]] = []
-    for stem, axes in _IDX:
-        content = read_idx(paths[stem], axes)
-        arrays.append(content[..., None] if axes == 3 else content)
-    return join_sets(arrays, name, str(folder))
+    return paths
 
 
 def _idx_files(folder: pathlib.Path) -> dict[str, pathlib.Path]:
@@ -173,8 +191,8 @@ def set_names(directory: pathlib.Path) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def load_folder(name: str, directory: str | pathlib.Path) -> tuple[LabelledSets, str]:
-    """The named set of a folder and where exactly it was found.
+def _locate(name: str, directory: str | pathlib.Path) -> pathlib.Path:
+    """The npz file of the named set in a folder, or the folder of its idx files.
 
     Looks for `<name>.npz`, then for idx files in `<name>/`, then in the folder itself.
     """
@@ -185,13 +203,36 @@ def load_folder(name: str, directory: str | pathlib.Path) -> tuple[LabelledSets,
             "four idx files."
         )
     if (root / f"{name}.npz").is_file():
-        return load_npz(name, root), str(root / f"{name}.npz")
+        return root / f"{name}.npz"
     for folder in (root / name, root):
         if has_idx(folder):
-            return load_idx(name, folder), f"the idx files in {folder}"
+            return folder
     has = ", ".join(set_names(root)) or "no image set"
     raise InputError(
         f"{root} has neither {name}.npz nor the four idx files "
         f"(train-images-idx3-ubyte and so on, here or in {name}/), but {has}: change "
         "data.name or data.dir."
     )
+
+
+def load_folder(name: str, directory: str | pathlib.Path) -> tuple[LabelledSets, str]:
+    """The named set of a folder and where exactly it was found."""
+    place = _locate(name, directory)
+    if place.suffix == ".npz" and place.is_file():
+        return load_npz(name, directory), str(place)
+    return load_idx(name, place), f"the idx files in {place}"
+
+
+def count_folder(name: str, directory: str | pathlib.Path) -> Counts:
+    """How many images the named set of a folder has, by its labels alone."""
+    place = _locate(name, directory)
+    if place.suffix == ".npz" and place.is_file():
+        labels = _read_npz(place, [key for key in _ARRAYS if "labels" in key])
+        return Counts(*(array.size for array in labels))
+    return count_idx(place)
+
+
+def count_idx(folder: pathlib.Path) -> Counts:
+    """How many images the idx files of a folder have, by its labels alone."""
+    paths = _all_idx_files(folder)
+    return Counts(*(read_idx(paths[s], axes).size for s, axes in _IDX if axes == 1))

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from dpsparfl_jax import rng
 from dpsparfl_jax.config import DataConfig
-from dpsparfl_jax.data.files import LabelledSets
+from dpsparfl_jax.data.files import Counts, LabelledSets
 from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.options import COUNTS
 from dpsparfl_jax.registry import PARTITIONS
 
 Indices = NDArray[np.int64]
@@ -102,6 +103,23 @@ def client_sizes(settings: DataConfig) -> Indices:
     return make_dealer(settings.partition).sizes(settings)
 
 
+def check_counts(settings: DataConfig, counts: Counts, *, validated: bool) -> None:
+    """Refuses a set with fewer images than the clients will ask for.
+
+    What is dealt is checked again; this is known before anything is planned. How many
+    test images a partition of your own deals is not.
+    """
+    dealer = make_dealer(settings.partition)
+    sizes, tested = dealer.sizes(settings), _tested(settings)
+    _check_total(sizes, counts.train, "training")
+    if isinstance(dealer, Iid):
+        _check_total(tested, counts.test, "test")
+    if isinstance(dealer, FromFile):
+        dealer.check(settings, counts)
+    if validated:
+        _check_unowned(tested, counts.train - int(sizes.sum()))
+
+
 def deal(settings: DataConfig, sets: LabelledSets, seed: int) -> Partition:
     """Deals the images to the clients as `settings.partition` says."""
     return make_dealer(settings.partition).deal(settings, sets, seed)
@@ -120,12 +138,7 @@ def deal_unowned(
     free[np.concatenate(list(owned))] = False
     numbers = np.flatnonzero(free)
     tested = _tested(settings)
-    if tested.sum() > numbers.size:
-        raise InputError(
-            f"validation needs {tested.sum()} training images that no client owns, but "
-            f"there are {numbers.size}: lower data.test_examples or the images of a "
-            "client."
-        )
+    _check_unowned(tested, numbers.size)
     counts = label_counts(labels, owned, sets.num_classes)
     weights = counts / counts.sum(axis=1, keepdims=True)
     stream = _stream(seed, _Part.VALIDATION)
@@ -144,8 +157,8 @@ class Iid:
     def deal(self, settings: DataConfig, sets: LabelledSets, seed: int) -> Partition:
         """Training and test images at random."""
         sizes, tested = self.sizes(settings), _tested(settings)
-        _check_total(sizes, sets.train.labels, "training")
-        _check_total(tested, sets.test.labels, "test")
+        _check_total(sizes, len(sets.train.labels), "training")
+        _check_total(tested, len(sets.test.labels), "test")
         train, test = _stream(seed, _Part.TRAIN), _stream(seed, _Part.TEST)
         return Partition(
             _deal_at_random(len(sets.train.labels), sizes, train),
@@ -175,8 +188,8 @@ class Dirichlet(Iid):
     def deal(self, settings: DataConfig, sets: LabelledSets, seed: int) -> Partition:
         """Draws weights, then training and test images by them."""
         sizes, tested = self.sizes(settings), _tested(settings)
-        _check_total(sizes, sets.train.labels, "training")
-        _check_total(tested, sets.test.labels, "test")
+        _check_total(sizes, len(sets.train.labels), "training")
+        _check_total(tested, len(sets.test.labels), "test")
         train, test = _stream(seed, _Part.TRAIN), _stream(seed, _Part.TEST)
         weights = _stream(seed, _Part.WEIGHTS).dirichlet(
             np.full(sets.num_classes, settings.dirichlet_alpha), settings.num_clients
@@ -196,6 +209,12 @@ class FromFile:
         lists = _read_file(settings)["train"]
         return np.array([len(client) for client in lists], np.int64)
 
+    def check(self, settings: DataConfig, counts: Counts) -> None:
+        """Refuses lists of images that are not there, or belong to two clients."""
+        for kind, lists in _read_file(settings).items():
+            place = f"{kind} of {settings.partition_file}"
+            _owned(lists, getattr(counts, kind), place)
+
     def deal(self, settings: DataConfig, sets: LabelledSets, seed: int) -> Partition:
         """The lists, checked."""
         return _from_file(settings, sets, _tested(settings), seed)
@@ -206,29 +225,32 @@ def _tested(settings: DataConfig) -> Indices:
 
 
 def _group_sizes(settings: DataConfig) -> Indices:
-    parts = [part.strip() for part in settings.group_sizes.split(",")]
-    if not all(part.isascii() and part.isdigit() and int(part) > 0 for part in parts):
+    groups = COUNTS.read(settings.group_sizes)
+    if settings.num_clients % len(groups):
         raise InputError(
-            "group_sizes must be whole positive numbers with commas between them, as "
-            f"in 300,600, but is {settings.group_sizes!r}."
-        )
-    if settings.num_clients % len(parts):
-        raise InputError(
-            f"num_clients must be a multiple of the {len(parts)} groups of "
+            f"num_clients must be a multiple of the {len(groups)} groups of "
             f"group_sizes, but is {settings.num_clients}."
         )
-    return np.array([int(part) for part in parts], np.int64)
+    return np.array(groups, np.int64)
 
 
 def _stream(seed: int, part: _Part) -> np.random.Generator:
     return rng.host_stream(seed, "partition", part)
 
 
-def _check_total(sizes: Indices, labels: NDArray[Any], kind: str) -> None:
-    if sizes.sum() > len(labels):
+def _check_total(sizes: Indices, count: int, kind: str) -> None:
+    if sizes.sum() > count:
         raise InputError(
             f"{len(sizes)} clients ask for {sizes.sum()} {kind} images, but the set "
-            f"has {len(labels)}: lower num_clients or the images of a client."
+            f"has {count}: lower num_clients or the images of a client."
+        )
+
+
+def _check_unowned(tested: Indices, unowned: int) -> None:
+    if tested.sum() > unowned:
+        raise InputError(
+            f"validation needs {tested.sum()} training images that no client owns, but "
+            f"there are {unowned}: lower data.test_examples or the images of a client."
         )
 
 
@@ -326,7 +348,7 @@ def _from_file(
     if "test" in lists:
         test = _owned(lists["test"], len(sets.test.labels), f"test of {place}")
     else:
-        _check_total(tested, sets.test.labels, "test")
+        _check_total(tested, len(sets.test.labels), "test")
         count = len(sets.test.labels)
         test = _deal_at_random(count, tested, _stream(seed, _Part.TEST))
     return Partition(train, test)

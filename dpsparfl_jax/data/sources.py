@@ -12,6 +12,7 @@ for is then computed of its images, or read from where it is kept.
 """
 
 import pathlib
+from collections.abc import Callable
 from typing import NamedTuple
 
 from dpsparfl_jax.config import DataConfig
@@ -23,7 +24,7 @@ from dpsparfl_jax.data import (
     scattering,
     tfds_sets,
 )
-from dpsparfl_jax.data.files import LabelledSets
+from dpsparfl_jax.data.files import Counts, LabelledSets
 from dpsparfl_jax.errors import InputError
 
 DEBIAN_FASHION_MNIST = pathlib.Path("/usr/share/datasets/fashion-mnist")
@@ -59,9 +60,7 @@ def load(settings: DataConfig, cache_dir: str = "") -> Loaded:
 
 
 def _load_pixels(settings: DataConfig) -> Loaded:
-    if not settings.name:
-        raise InputError(f"data.name is empty: use one of {', '.join(KNOWN)}.")
-    loaded = _find(settings)
+    loaded = Loaded(*_find(settings).load())
     if settings.name not in KNOWN:
         return loaded
     shape, classes = KNOWN[settings.name]
@@ -75,26 +74,53 @@ def _load_pixels(settings: DataConfig) -> Loaded:
     return loaded._replace(sets=loaded.sets._replace(num_classes=classes))
 
 
-def _find(settings: DataConfig) -> Loaded:
+class _Source(NamedTuple):
+    """Where a set is: how to read it, and how to count its images without."""
+
+    load: Callable[[], tuple[LabelledSets, str]]
+    counted: Callable[[], Counts | None]  # None: known once read
+
+
+def count(settings: DataConfig) -> Counts | None:
+    """Images of the named set, if they can be counted without being read.
+
+    Refuses a set that no source has.
+    """
+    return _find(settings).counted()
+
+
+def _find(settings: DataConfig) -> _Source:
+    """The first source that has the named set."""
     name = settings.name
+    if not name:
+        raise InputError(f"data.name is empty: use one of {', '.join(KNOWN)}.")
     if settings.dir:
-        return Loaded(*files.load_folder(name, settings.dir))
+        return _Source(
+            lambda: files.load_folder(name, settings.dir),
+            lambda: files.count_folder(name, settings.dir),
+        )
     if name == "glyphs":
-        return _draw(settings)
+        return _Source(lambda: _draw(settings), lambda: _glyphs_needed(settings))
     if name == "fashion_mnist" and files.has_idx(DEBIAN_FASHION_MNIST):
-        sets = files.load_idx(name, DEBIAN_FASHION_MNIST)
-        return Loaded(sets, f"the idx files in {DEBIAN_FASHION_MNIST}")
+        words = f"the idx files in {DEBIAN_FASHION_MNIST}"
+        return _Source(
+            lambda: (files.load_idx(name, DEBIAN_FASHION_MNIST), words),
+            lambda: files.count_idx(DEBIAN_FASHION_MNIST),
+        )
     directory = tfds_sets.folder(settings.tfds_dir)
     if name not in KNOWN and not tfds_sets.is_known(name, directory):
         raise InputError(
             f"unknown image set {name!r}: use {', '.join(KNOWN)} or a set of "
             f"TensorFlow Datasets, or point data.dir at a folder with {name}.npz."
         )
-    return Loaded(*tfds_sets.load_tfds(name, directory))
+    return _Source(
+        lambda: tfds_sets.load_tfds(name, directory),
+        lambda: tfds_sets.count(name, directory),
+    )
 
 
-def _draw(settings: DataConfig) -> Loaded:
-    """Glyphs, at least as many as the clients own."""
+def _glyphs_needed(settings: DataConfig) -> Counts:
+    """At least as many glyphs as the clients own."""
     train = max(glyphs.TRAIN, int(partition.client_sizes(settings).sum()))
     test = max(glyphs.TEST, settings.num_clients * settings.test_examples)
     if train + test > _MOST_GLYPHS:
@@ -102,8 +128,12 @@ def _draw(settings: DataConfig) -> Loaded:
             f"the clients ask for {train + test} glyphs, but at most {_MOST_GLYPHS} "
             "are drawn: lower num_clients or the images of a client."
         )
-    sets = glyphs.glyphs(settings.glyphs_seed, train, test)
-    return Loaded(sets, f"glyphs drawn with seed {settings.glyphs_seed}")
+    return Counts(train, test)
+
+
+def _draw(settings: DataConfig) -> tuple[LabelledSets, str]:
+    sets = glyphs.glyphs(settings.glyphs_seed, *_glyphs_needed(settings))
+    return sets, f"glyphs drawn with seed {settings.glyphs_seed}"
 
 
 def describe(settings: DataConfig) -> tuple[tuple[int, int, int], int]:

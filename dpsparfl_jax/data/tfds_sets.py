@@ -13,13 +13,13 @@ import pathlib
 import re
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsparfl_jax.data.files import LabelledSets, join_sets
+from dpsparfl_jax.data.files import Counts, LabelledSets, join_sets
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.types import ImageSet
 
@@ -93,17 +93,7 @@ def _registered(name: str) -> str | None:
 def load_tfds(name: str, directory: pathlib.Path) -> tuple[LabelledSets, str]:
     """The named set of a folder of TensorFlow Datasets, and where it was found."""
     formats = prepared(name, directory)
-    has_tensorflow = importlib.util.find_spec("tensorflow") is not None
-    if FORMAT not in formats and not has_tensorflow:
-        what = (
-            f"has {name} only as {', '.join(formats)}, which needs TensorFlow"
-            if formats
-            else f"has no {name}, and preparing it needs TensorFlow"
-        )
-        raise InputError(
-            f"{directory} {what}: pip install 'dpsparfl_jax[tf]' lets TensorFlow "
-            f"Datasets prepare it, or point data.dir at a folder with {name}.npz."
-        )
+    _check_readable(name, directory, formats)
     if FORMAT in formats:
         sets = _guarded(
             name, directory, lambda tfds: _read(tfds, name, formats[FORMAT])
@@ -115,6 +105,44 @@ def load_tfds(name: str, directory: pathlib.Path) -> tuple[LabelledSets, str]:
         return sets, _phrase(name, directory, kind)
     sets = _guarded(name, directory, lambda tfds: _prepare(tfds, name, directory))
     return sets, _phrase(name, directory, FORMAT)
+
+
+def _check_readable(
+    name: str, directory: pathlib.Path, formats: Mapping[str, pathlib.Path]
+) -> None:
+    """Refuses a set that needs TensorFlow where there is none."""
+    if FORMAT in formats or importlib.util.find_spec("tensorflow") is not None:
+        return
+    what = (
+        f"has {name} only as {', '.join(formats)}, which needs TensorFlow"
+        if formats
+        else f"has no {name}, and preparing it needs TensorFlow"
+    )
+    raise InputError(
+        f"{directory} {what}: pip install 'dpsparfl_jax[tf]' lets TensorFlow "
+        f"Datasets prepare it, or point data.dir at a folder with {name}.npz."
+    )
+
+
+def count(name: str, directory: pathlib.Path) -> Counts | None:
+    """How many images a set has that is prepared; None if it cannot be told.
+
+    Refuses a set that is not prepared and cannot be.
+    """
+    formats = prepared(name, directory)
+    _check_readable(name, directory, formats)
+    if not formats:
+        return None
+    path = formats.get(FORMAT) or next(iter(formats.values()))
+    try:
+        info = json.loads((path / "dataset_info.json").read_text())
+        lengths = {
+            split["name"]: sum(map(int, split["shardLengths"]))
+            for split in info["splits"]
+        }
+        return Counts(*(lengths[split] for split in _SPLITS))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # reading the set says what is wrong with it
 
 
 def _phrase(name: str, directory: pathlib.Path, kind: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsparfl_jax import rng, units
+from dpsparfl_jax import memory, rng, units
 from dpsparfl_jax.config import LengthConfig, RunConfig
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.planning import realise as realise_lib
@@ -31,6 +31,8 @@ from dpsparfl_jax.wireless import link
 from dpsparfl_jax.wireless.world import Conditions, World, make_world, observe
 
 Array = NDArray[np.float64]
+_CLIENT_BYTES, _SLOT_BYTES = 17, 74  # of a round's columns: a client's, a channel's
+_LONGEST_S = 1e9  # 30 years: beside it, the seconds of an upload are lost in rounding
 _MOST_SKIPPED = 1000  # rounds in a row in which nobody can send, before we give up
 
 
@@ -97,6 +99,12 @@ class Planner:
         cycles = world.cycles_per_sample
         training_s = link.training_delay(examples, cycles, cpu)
         training_j = link.training_energy(examples, cycles, cpu, world.capacitance)
+        if np.min(down + training_s) > _LONGEST_S:
+            raise InputError(
+                f"the fastest client takes {np.min(down + training_s):g} s to receive "
+                "the model and train: raise powers, bandwidth or CPU speeds of the "
+                "cell, or lower its noise."
+            )
         return Costs(down + training_s, training_s, training_j)
 
     def observe(
@@ -167,6 +175,11 @@ class Planner:
             delay_s=slowest,
             rates=self.rates,
         )
+        if not np.isfinite(slowest + np.sum(uploads.upload_j)):
+            raise InputError(
+                f"round {round_index + 1} would take {slowest:g} s: bandwidth, powers, "
+                "distances or CPU speeds of the cell are too extreme to be computed."
+            )
         self.ledger = self.ledger.charge(client)
         return self._record(allocation, uploads, client, costs, *before)
 
@@ -280,9 +293,22 @@ def wanted_rounds(settings: LengthConfig, rounds: Sequence[RoundPlan]) -> int:
     return max((number for number, one in enumerate(good, 1) if one), default=0)
 
 
+def _check_length(planner: Planner) -> None:
+    """Refuses a schedule that is too long to be kept."""
+    channels, clients = planner.settings.wireless.num_channels, len(planner.sizes)
+    rounds = int(np.sum(planner.ledger.affordable, dtype=np.float64)) // channels
+    rounds = min(rounds, planner.settings.length.rounds or rounds)
+    memory.require(
+        rounds * (_CLIENT_BYTES * clients + _SLOT_BYTES * channels),
+        f"a schedule of {rounds:,} rounds of {clients:,} clients",
+        "set length.rounds, or lower data.num_clients",
+    )
+
+
 def plan(planner: Planner) -> Schedule:
     """The whole schedule of a run; empty if nobody is live."""
     first = planner.ledger
+    _check_length(planner)
     rounds = list(stream(planner))
     last_delay_queue = planner.queues.delay
     kept = wanted_rounds(planner.settings.length, rounds)

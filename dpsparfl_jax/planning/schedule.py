@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import pathlib
-import zipfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from dpsparfl_jax import storage
 from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.storage import UNREADABLE
 
 Array = NDArray[Any]
 IDLE = -1  # in `client`: nobody sends on this channel
@@ -144,6 +144,24 @@ def _complete(columns: dict[str, Array]) -> None:
         columns[field.name]  # a KeyError if it is missing
 
 
+def _check(columns: dict[str, Array]) -> None:
+    """Refuses columns that are not of their kind, or do not fit each other."""
+    rounds, channels = columns["client"].shape  # a ValueError if it has other axes
+    (clients,) = columns["budget"].shape
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(_SCALARS, (rounds,))
+    shapes |= dict.fromkeys(_PER_CLIENT, (rounds, clients))
+    shapes |= dict.fromkeys(("affordable", "budget", "rate"), (clients,))
+    shapes |= {"last_delay_queue": (), "reason": ()}
+    for name, column in columns.items():
+        if column.shape != shapes.get(name, (rounds, channels)):
+            raise ValueError(f"{name} has the shape {column.shape}")
+        if name != "reason" and column.dtype.kind not in "biuf":
+            raise ValueError(f"{name} holds {column.dtype}")
+    slots = columns["client"]
+    if slots.dtype.kind not in "iu" or np.any((slots < IDLE) | (slots >= clients)):
+        raise ValueError("it names clients that are not there")
+
+
 def load(path: str | os.PathLike[str]) -> Schedule:
     """Reads a schedule; refuses a file that is not one."""
     names = [field.name for field in dataclasses.fields(Schedule)]
@@ -151,11 +169,13 @@ def load(path: str | os.PathLike[str]) -> Schedule:
         with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
             columns = {name: file[name] for name in names if name in file}
             _complete(columns)
+            _check(columns)
     except FileNotFoundError:
         raise InputError(f"there is no schedule {os.fspath(path)!r}.") from None
-    except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile) as reason:
+    except UNREADABLE as reason:
+        first = str(reason).strip().partition("\n")[0] or type(reason).__name__
         raise InputError(
-            f"{os.fspath(path)!r} is no schedule, or a damaged one ({reason}): plan it "
+            f"{os.fspath(path)!r} is no schedule, or a damaged one ({first}): plan it "
             "again."
         ) from None
     return Schedule(**columns | {"reason": str(columns["reason"])})

@@ -22,6 +22,7 @@ from dpsparfl_jax.privacy.mechanism import Mechanism
 
 Curve = NDArray[np.float64]
 _CHUNK = 64  # participations computed before looking whether the curve is long enough
+_NOISE = (1e-3, 1e5)  # multipliers: beyond them accountants leave float64
 _LOG = logging.getLogger(__name__)
 
 
@@ -31,6 +32,17 @@ def affordable(curve: Curve, budget: float, limit: int) -> int:
     Paper: section IV, T-hat.  Departs: BUILD_NOTES "affordable participations".
     """
     return max(0, min(int(np.searchsorted(curve, budget, side="right")) - 1, limit))
+
+
+def check_noise(mechanism: Mechanism) -> None:
+    """Refuses noise for which accountants leave the range of their numbers."""
+    low, high = _NOISE
+    for release in filter(None, (mechanism.participation, mechanism.setup)):
+        if not low <= release.noise_multiplier <= high:
+            raise InputError(
+                f"the noise multiplier must lie between {low:g} and {high:g} to be "
+                f"accounted for, but is {release.noise_multiplier:g}."
+            )
 
 
 class CurveStore:
@@ -54,6 +66,7 @@ class CurveStore:
         """
         if not max_epsilon >= 0 or limit < 1:
             raise InputError("a curve needs an epsilon >= 0 and a limit >= 1.")
+        check_noise(mechanism)
         kept = self._curves.get(mechanism)
         if kept is None:
             kept = self._read(mechanism)

@@ -1,5 +1,6 @@
 """From a configuration to a ledger: what a run may spend, said before it starts."""
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -12,9 +13,13 @@ from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.privacy import budgets, calibrate
 from dpsparfl_jax.privacy.accountants import Accountant, make_accountant
 from dpsparfl_jax.privacy.clip_norm import QuantileQuery
-from dpsparfl_jax.privacy.curves import CurveStore, affordable
+from dpsparfl_jax.privacy.curves import CurveStore, affordable, check_noise
 from dpsparfl_jax.privacy.ledger import Ledger, non_private_ledger, open_ledger
 from dpsparfl_jax.privacy.mechanism import ClientGroups, client_groups
+from dpsparfl_jax.privacy.rdp import RdpAccountant
+
+_LARGEST_EPSILON = 1000.0
+_ENDLESS = 1000  # participations of every client that nobody can have meant
 
 
 class OpenedLedger(NamedTuple):
@@ -55,6 +60,7 @@ def start_ledger(
         setup=None if query is None else query.release,
         coordinates=parameters,
     )
+    _require_end(settings, groups, asked)
     store = CurveStore(accountant, settings.perf.cache_dir)
     ledger = open_ledger(asked, groups, store, limit=limit)
     _require_anyone(ledger, groups, accountant, sizes)
@@ -66,10 +72,22 @@ def client_budgets(settings: RunConfig, num_clients: int) -> NDArray[np.float64]
     privacy = settings.privacy
     if privacy.epsilons:
         values = budgets.parse_budgets(privacy.epsilons)
-        return budgets.given_budgets(values, num_clients)
-    return budgets.draw_budgets(
-        settings.seed, num_clients, privacy.epsilon_lo, privacy.epsilon_hi
-    )
+        asked = budgets.given_budgets(values, num_clients)
+    else:
+        asked = budgets.draw_budgets(
+            settings.seed, num_clients, privacy.epsilon_lo, privacy.epsilon_hi
+        )
+    check_budgets(asked)
+    return asked
+
+
+def check_budgets(epsilons: NDArray[np.float64]) -> None:
+    """Refuses budgets that protect nothing."""
+    if np.max(epsilons) > _LARGEST_EPSILON:
+        raise InputError(
+            f"an epsilon of {np.max(epsilons):g} protects nothing and takes hours to "
+            f"account for: allow at most {_LARGEST_EPSILON:g}, or train without noise."
+        )
 
 
 def quantile_query(settings: RunConfig) -> QuantileQuery | None:
@@ -131,6 +149,37 @@ def _message(
         f"{affordability_table(groups, epsilons, {name: store}, limit)}\n"
         f"Accountant {name}: {able} of {len(ledger.budget)} clients can take "
         f"part, {int(np.sum(ledger.affordable))} times in all."
+    )
+
+
+def _require_end(
+    settings: RunConfig, groups: ClientGroups, asked: NDArray[np.float64]
+) -> None:
+    """Refuses budgets that never end, without computing their curves.
+
+    Renyi accounting decides: what lasts by it, lasts.
+    """
+    limit = np.array([settings.privacy.max_participations])
+    if settings.length.rounds or limit[0] < _ENDLESS:
+        return
+    for number, mechanism in enumerate(groups.mechanisms):
+        check_noise(mechanism)
+        least = np.min(asked[groups.group == number], initial=np.inf)
+        if RdpAccountant().epsilon(mechanism, limit)[0] > least:
+            return
+    require_end(settings, np.broadcast_to(limit, asked.shape))
+
+
+def require_end(settings: RunConfig, affordable: NDArray[np.int64]) -> None:
+    """Refuses a run that neither a budget nor a setting ends within reason."""
+    limit = settings.privacy.max_participations
+    if settings.length.rounds or limit < _ENDLESS or np.any(affordable < limit):
+        return
+    rounds = math.ceil(limit * len(affordable) / settings.wireless.num_channels)
+    raise InputError(
+        f"no budget ends this run: every client could take part {limit} times, in some "
+        f"{max(rounds, limit):,} rounds; set length.rounds, or lower "
+        "privacy.max_participations."
     )
 
 

@@ -8,6 +8,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpsparfl_jax.errors import InputError
 
+_LEAST_RATE = 2.0**-32  # batches are drawn by words of 32 bits
+
 
 def sampling_rate(batch_size: ArrayLike, sizes: ArrayLike) -> NDArray[np.float64]:
     """Q = b / |D| of every client; refuses q > 1 (paper: section II, sample rate)."""
@@ -20,6 +22,12 @@ def sampling_rate(batch_size: ArrayLike, sizes: ArrayLike) -> NDArray[np.float64
             f"the batch size {np.max(batch_size):g} exceeds the smallest client's "
             f"{int(np.min(sizes))} examples (sampling rate above 1): lower the batch "
             "size."
+        )
+    if np.any(rate < _LEAST_RATE):
+        raise InputError(
+            f"the batch size {np.min(batch_size):g} is too small for a client's "
+            f"{int(np.max(sizes))} examples (sampling rate below 2^-32): raise the "
+            "batch size."
         )
     return rate
 
@@ -77,7 +85,7 @@ def padded_sizes(
     best: list[tuple[float, tuple[int, ...]]] = [
         (g * below[j], (g,)) for j, g in enumerate(grid)
     ]
-    for _ in range(choices - 1):
+    for _ in range(min(choices, len(grid)) - 1):  # more would all be the same
         best = [
             min(
                 [best[j]]

@@ -18,7 +18,7 @@ import io
 import json
 import os
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import IO, Any
 
 import pandas as pd
@@ -148,7 +148,9 @@ def read_manifest(path: pathlib.Path) -> dict[str, Any]:
         content["config"]["privacy"].setdefault("noise_key", "paired")
         for section in (*config.SECTIONS, "seed"):
             content["config"][section]
-    except (OSError, ValueError, KeyError, TypeError) as reason:
+    except (
+        *(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError),
+    ) as reason:
         raise InputError(
             f"{path / MANIFEST} is no manifest of a run, or a damaged one ({reason})."
         ) from None
@@ -251,18 +253,21 @@ def _read_facts(path: pathlib.Path) -> dict[str, Any]:
 
 def find_runs(
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    damaged: Callable[[str], None] | None = None,
 ) -> list[RecordedRun]:
     """Finds all recorded runs in these folders and below.
 
     Args:
         paths: a folder of a run, or one that has such folders in it; or several.
+        damaged: hears of each run that cannot be read, which is then left out.
 
     Returns:
         The runs, finished or not, in order of their paths; a run's name is that of its
         folder, or its path below the common folder where two names are the same.
 
     Raises:
-        InputError: if a folder holds no run, or a run in it is damaged.
+        InputError: if a folder holds no run, or a run in it is damaged and nobody
+            hears of it, or all are.
 
     Examples:
         >>> import dpsparfl_jax as fl
@@ -292,4 +297,13 @@ def find_runs(
     names = [
         os.path.relpath(folder, root) if same else folder.name for folder in folders
     ]
-    return [load_run(folder, name) for folder, name in zip(folders, names, strict=True)]
+    found = []
+    for folder, name in zip(folders, names, strict=True):
+        try:
+            found.append(load_run(folder, name))
+        except InputError as reason:
+            last = folder == folders[-1] and not found
+            if damaged is None or last:
+                raise
+            damaged(str(reason))
+    return found

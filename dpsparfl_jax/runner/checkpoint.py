@@ -8,8 +8,10 @@ The server's state and the number of rounds behind it are all the state a run ha
 schedules are planned ahead, and random numbers are named by round and client.
 """
 
+import errno
 import hashlib
 import logging
+import os
 import pathlib
 import sys
 from typing import Any, NamedTuple
@@ -86,12 +88,18 @@ class Checkpoints:
         content = _digest_all(state.params, optimizer, average)
         facts = {"rounds": rounds, "digest": content}
         items[_FACTS] = ocp.args.JsonSave(facts)
+        # Threads of the storage log what is raised here, some of them a moment later:
+        # after a failure they stay silent.
+        logger = logging.getLogger("absl")
+        level = logger.level
+        logger.setLevel(logging.CRITICAL)
         try:
             self._manager.save(rounds, args=ocp.args.Composite(**items), force=True)
             write_whole(self._checksum(rounds), _digest_files(self.path / str(rounds)))
             self._forget_checksums()
         except (OSError, ValueError, RuntimeError) as reason:
             raise self._failure(reason) from None
+        logger.setLevel(level)
 
     def forget_after(self, rounds: int) -> None:
         """Removes checkpoints that lie ahead: they will be made again."""
@@ -163,8 +171,11 @@ class Checkpoints:
 
     def _failure(self, reason: Exception) -> StorageError:
         first = (str(reason).strip().splitlines() or [type(reason).__name__])[0]
+        # The storage wraps the system's words into names of its own files.
+        known = [text for text in map(os.strerror, errno.errorcode) if text in first]
+        what = max(known, key=len, default=first[:160])
         return StorageError(
-            f"cannot write a checkpoint to {self.path} ({first[:160]}): make room or "
+            f"cannot write a checkpoint to {self.path} ({what}): make room or "
             "choose another folder; what was written before is kept."
         )
 

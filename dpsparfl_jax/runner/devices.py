@@ -26,6 +26,19 @@ def start_devices(wanted: int = 0) -> None:
         return
 
 
+def require_backend() -> None:
+    """Refuses a platform that JAX cannot start, a GPU where there is none, say."""
+    try:
+        jax.devices()
+    except Exception as reason:  # of many kinds, some without a word
+        first = (str(reason).strip().splitlines() or ["it is not there"])[0]
+        wanted = jax.config.values["jax_platforms"]
+        raise InputError(
+            f"JAX cannot use the platform {wanted!r} ({first}): choose another one, or "
+            "leave JAX_PLATFORMS empty for what there is."
+        ) from None
+
+
 def available_cores() -> int:
     """How many cores this process may use."""
     if hasattr(os, "sched_getaffinity"):  # not on every system

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
+from dpsparfl_jax import preflight
 from dpsparfl_jax.errors import InputError, StorageError
 from dpsparfl_jax.privacy.clip_norm import ClipNorm
 from dpsparfl_jax.records.columns import Row
@@ -130,8 +131,10 @@ def _outline(
             outcome.skipped.append(run.name)
             continue
         try:
+            preflight.check(run.settings)
             job = _Job(run.outlined(described), sink)
             grouping.batch_key(job.run)  # refuses devices that are not there
+            grouping.check_memory(job.run)
             jobs.append(job)
         except Exception as reason:
             outcome.failed[run.name] = reason
@@ -302,4 +305,9 @@ def describe_failure(reason: Exception) -> str:
     if isinstance(reason, InputError):
         return str(reason)
     first = (str(reason).strip().splitlines() or ["no message"])[0]
+    if isinstance(reason, MemoryError) or "RESOURCE_EXHAUSTED" in first:
+        return (
+            f"there is too little memory to train this ({first}): lower "
+            "training.batch_size or perf.batch_memory_mb, or choose a smaller model."
+        )
     return f"{type(reason).__name__}: {first}"

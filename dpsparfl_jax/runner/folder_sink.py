@@ -26,7 +26,7 @@ from dpsparfl_jax.runner.checkpoint import Checkpoints
 from dpsparfl_jax.runner.devices import chosen_devices
 from dpsparfl_jax.runner.run import Run, digest_owners
 from dpsparfl_jax.runner.sinks import Beginning, RoundRecord
-from dpsparfl_jax.storage import PART
+from dpsparfl_jax.storage import PART, refuse_held
 from dpsparfl_jax.types import ServerState
 
 if TYPE_CHECKING:
@@ -274,6 +274,8 @@ def _is_finished(folder: pathlib.Path, settings: RunConfig, *, resume: bool) -> 
         return False
     refuse_other_run(folder, settings)
     done = (folder / records.DONE).is_file()
+    if not done:
+        refuse_held(folder / records.LOCK)
     if not done and not resume:
         raise UnfinishedRunError(
             f"{folder} holds an unfinished run: resume it, or choose another folder."

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from dpsparfl_jax import memory
 from dpsparfl_jax.runner import programs
 from dpsparfl_jax.runner.run import Run
 from dpsparfl_jax.training import cohort
@@ -37,6 +38,16 @@ def run_bytes(run: Run) -> int:
         copies += _COPIES * len(outline.sizes)
     tables = 4 * len(outline.sizes) * int(np.max(outline.sizes))
     return 4 * outline.model.parameters * copies + tables
+
+
+def check_memory(run: Run) -> None:
+    """Refuses a model that this machine cannot train, for as many clients."""
+    parameters, clients = run.outline.model.parameters, len(run.outline.sizes)
+    memory.require(
+        run_bytes(run),
+        f"training {parameters:,} parameters for {clients:,} clients",
+        "choose a smaller model, or lower data.num_clients",
+    )
 
 
 def group_runs(runs: Sequence[Run]) -> list[list[int]]:

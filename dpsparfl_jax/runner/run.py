@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsparfl_jax import preflight
 from dpsparfl_jax.config import RunConfig
 from dpsparfl_jax.data import partition, sources
 from dpsparfl_jax.data.files import LabelledSets
@@ -27,6 +28,7 @@ from dpsparfl_jax.privacy import first_ledger, poisson
 from dpsparfl_jax.privacy.ledger import Ledger
 from dpsparfl_jax.records import rows
 from dpsparfl_jax.records.columns import Row
+from dpsparfl_jax.runner.devices import require_backend
 from dpsparfl_jax.training import models
 from dpsparfl_jax.types import ModelSize
 
@@ -76,6 +78,7 @@ class Run:
 
     name: str
     settings: RunConfig
+    notes: tuple[str, ...] = ()  # on the settings, to be told and recorded
     _outline: Outline | None = None
     _plan: Plan | None = None
     _data: ClientData | None = None
@@ -124,7 +127,7 @@ class Run:
             self.outline.model.parameters,
         )
         planner = self.make_planner(ledger)
-        warnings = [planner_lib.delay_warning(planner)]
+        warnings = [*self.notes, planner_lib.delay_warning(planner)]
         if not self.settings.privacy.noise:
             warnings.append(message)
         if self.settings.length.eval_on == "validation":
@@ -141,7 +144,8 @@ class Run:
         return dataclasses.replace(self, _plan=plan)
 
     def make_planner(self, ledger: Ledger) -> planner_lib.Planner:
-        """The planner of this run before its first round."""
+        """The planner of this run before its first round; refuses one without end."""
+        first_ledger.require_end(self.settings, ledger.affordable)
         return planner_lib.Planner(
             self.settings, self.outline.sizes, self.outline.model, ledger
         )
@@ -182,6 +186,8 @@ def outline(settings: RunConfig, described: Described | None = None) -> Outline:
 
     Others are read; `described` remembers what was found.
     """
+    preflight.check_size(settings)
+    require_backend()
     sizes = partition.client_sizes(settings.data)
     memory = {} if described is None else described
     if settings.data.image_set not in memory:

@@ -8,6 +8,7 @@ example at a time (no batch statistics). To add one:
         return Mine(num_classes)
 """
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable
@@ -24,6 +25,12 @@ from dpsparfl_jax.types import ModelSize, Params
 ModelFactory = Callable[[int], nn.Module]
 
 register_model = MODELS.register
+
+_LARGEST_SIDE = 65  # of images, up to which the smallest that a model takes is sought
+
+
+class TooSmallError(InputError):
+    """Images have too few pixels for a model's layers."""
 
 
 def make_model(name: str, num_classes: int = 10) -> nn.Module:
@@ -44,9 +51,25 @@ def measure(name: str, num_classes: int, image_shape: tuple[int, ...]) -> ModelS
     """Size of a registered model for images of this shape; makes no parameters."""
     model = make_model(name, num_classes)
     try:
-        return _measure(model, tuple(image_shape))
+        return _measure_any(model, tuple(image_shape))
+    except TooSmallError as reason:
+        height, width, *channels = image_shape
+        for side in range(2, _LARGEST_SIDE):
+            with contextlib.suppress(TooSmallError):
+                _measure_any(model, (side, side, *channels))
+                raise InputError(
+                    f"the images are too small for the model: {name} needs at least "
+                    f"{side} x {side} pixels, but they have {height} x {width}; choose "
+                    "larger images or another model."
+                ) from None
+        raise InputError(str(reason)) from None
+
+
+def _measure_any(model: nn.Module, image_shape: tuple[int, ...]) -> ModelSize:
+    try:
+        return _measure(model, image_shape)
     except TypeError:  # settings of the model that have no hash
-        return _measure.__wrapped__(model, tuple(image_shape))
+        return _measure.__wrapped__(model, image_shape)
 
 
 @functools.lru_cache(maxsize=32)  # a grid has thousands of runs and few models
@@ -64,7 +87,7 @@ def max_pool_2x2(x: jax.Array) -> jax.Array:
     that of a window reduction. At ties the gradient is shared out, a valid subgradient.
     """
     if min(x.shape[1:3]) < 2:
-        raise InputError(
+        raise TooSmallError(
             "the images are too small for the model, which pools more often than their "
             "size allows: choose larger images or a model with fewer layers."
         )

@@ -109,3 +109,31 @@ def test_any_damaged_byte_of_a_packed_file_is_refused_or_harmless(tmp_path):
         except InputError:
             refused += 1
     assert refused > 50
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train_labels": np.array([0, 1, 2, 10**9])}, "labels up to 1000000000 on 4"),
+        ({"train_labels": np.array([0, 1, 2, 10**12])}, "must be class numbers"),
+        (
+            {"test_labels": np.array([0, 3])},
+            "images of class 3, which no training",
+        ),
+        ({"test_labels": np.array([0, 10**9])}, "of class 1000000000, which no"),
+    ],
+)
+def test_labels_that_make_no_sense_are_refused(tmp_path, changes, message):
+    write(tmp_path / "toy.npz", **changes)
+    with pytest.raises(InputError, match=message):
+        files.load_npz("toy", tmp_path)
+
+
+def test_images_are_counted_without_being_read(tmp_path):
+    write(tmp_path / "toy.npz", train_images=np.zeros(3))  # not even looked at
+    assert files.count_folder("toy", tmp_path) == (4, 2)
+    write_idx(tmp_path / "digits", packed=True)
+    assert files.count_folder("digits", tmp_path) == (5, 3)
+    (tmp_path / "digits" / "train-images-idx3-ubyte.gz").unlink()
+    with pytest.raises(InputError, match=r"add train-images"):
+        files.count_folder("digits", tmp_path)

@@ -159,3 +159,17 @@ def test_flags_of_advice_are_settings_of_a_run():
 )
 def test_advice_refuses_what_has_no_answer(tmp_path, flag, message):
     assert_refused(budget(tmp_path, *ADVISE, flag), message)
+
+
+@pytest.mark.parametrize("flag", ["--steps=1000000000", "--delta=1e-300"])
+def test_budgets_that_afford_nothing_are_told(tmp_path, flag):
+    done = budget(tmp_path, flag)
+    assert done.returncode == 0
+    assert "No budget affords a single participation: raise --sigma" in done.stderr
+    assert "PLD: no finite epsilon can be computed" in done.stderr
+
+
+@pytest.mark.parametrize("sigma", ["1e300", "1e-300", "1e6"])
+def test_noise_that_cannot_be_accounted_for_is_refused(tmp_path, sigma):
+    message = "must lie between 0.001 and 100000 to be accounted for"
+    assert_refused(budget(tmp_path, f"--sigma={sigma}"), message)

@@ -1,10 +1,13 @@
 """Does `experiments.run` do what a user expects of it?"""
 
+import jax
 import numpy as np
 import pytest
 
-from dpsparfl_jax import records
-from tests.commands import assert_refused, run_program
+import dpsparfl_jax
+from dpsparfl_jax import preflight, records
+from dpsparfl_jax.storage import FolderLock
+from tests.commands import assert_refused, call_program, run_program
 from tests.experiments.small_runs import run
 
 
@@ -99,3 +102,68 @@ def test_bad_input_gets_one_sentence_and_exit_code_2(tmp_path, cache, flag, mess
 def test_what_fails_all_runs_alike_is_said_once(tmp_path, cache):
     done = run(tmp_path / "o", cache, "--data.name=mnits")
     assert_refused(done, "has neither mnits.npz nor the four idx files")
+
+
+def test_help_and_version_are_no_failures():
+    for flag in ("--help", "--helpfull", "--helpshort", "-h"):
+        done = call_program("experiments.run", flag)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "--schedule.policy" in done.stdout
+    done = call_program("experiments.run", "--version")
+    assert (done.returncode, done.stdout.strip()) == (0, dpsparfl_jax.__version__)
+
+
+def test_flags_without_effect_are_told_and_recorded(tmp_path, cache):
+    flags = ("--schedule.policy=random", "--schedule.solver=descent")
+    idle = ("--data.dirichlet_alpha=0.5", "--data.group_sizes=30,60")
+    done = run(tmp_path / "o", cache, *flags, *idle, "--length.rounds=1")
+    assert done.returncode == 0, done.stderr
+    told = records.load_run(tmp_path / "o").warnings
+    assert [sentence.split()[0] for sentence in told] == [
+        *("data.dirichlet_alpha", "data.group_sizes", "schedule.solver"),
+    ]
+    for sentence in told:
+        assert done.stdout.count(sentence) == 1
+    assert "schedule.solver has no effect with schedule.policy=random." in told
+
+
+def test_a_folder_in_use_is_no_folder_to_resume(quick, cache):
+    out, _ = quick
+    folder = out / "policy=random"
+    (folder / records.DONE).rename(folder / "kept")
+    lock = FolderLock(folder / records.LOCK)
+    try:
+        for resume in ((), ("--resume",)):
+            done = run(out, cache, *resume)
+            assert "another process is writing to" in done.stderr
+            assert "unfinished" not in done.stderr
+            assert "--resume" not in done.stderr
+    finally:
+        lock.release()
+        (folder / "kept").rename(folder / records.DONE)
+
+
+def test_a_platform_that_is_not_there_is_named(monkeypatch, tmp_path, cache):
+    def fail():
+        raise AssertionError
+
+    monkeypatch.setattr(jax, "devices", fail)
+    done = run(tmp_path / "o", cache)
+    assert_refused(done, "JAX cannot use the platform 'cpu' (it is not there)")
+    done = call_program("experiments.schedule_only", "--plot=", "--length.rounds=1")
+    assert_refused(done, "leave JAX_PLATFORMS empty")
+
+
+@pytest.mark.parametrize(
+    ("raised", "message"),
+    [
+        (MemoryError("Unable to allocate 9 GiB"), "there is too little memory"),
+        (OSError(36, "File name too long", "x"), "cannot use x (File name too long)"),
+    ],
+)
+def test_what_a_system_refuses_is_one_sentence(monkeypatch, cache, raised, message):
+    def fail(settings):
+        raise raised
+
+    monkeypatch.setattr(preflight, "check", fail)
+    assert_refused(run("/tmp/nothing", cache), message)

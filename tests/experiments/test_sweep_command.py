@@ -4,7 +4,8 @@ import pytest
 
 from benchmarks import run_facts
 from dpsparfl_jax import records
-from tests.commands import assert_refused, run_program
+from tests import toy
+from tests.commands import assert_refused, call_program, run_program
 from tests.experiments.small_runs import run
 
 SWEEP = "experiments.sweep"
@@ -87,3 +88,19 @@ def test_a_second_sweep_skips_and_shards_share_the_work(swept, tmp_path):
 )
 def test_bad_sweeps_are_refused(tmp_path, flags, message):
     assert_refused(run(tmp_path / "o", *flags, program=SWEEP), message)
+
+
+def test_names_that_nobody_knows_are_refused_before_any_run(tmp_path):
+    """One bad value among good ones: nothing is trained."""
+    many = ",".join(map(str, range(1, 500)))
+    for axis, message in (
+        ("schedule.policy=random,best", "unknown policy 'best'"),
+        ("data.name=toy,mnits", "has neither mnits.npz"),
+        ("training.clipping=adjusted,maybe", "clipping must be one of adjusted"),
+        ("privacy.delta=1e-3,2", "delta must be above 0 and below 1"),
+        (f"schedule.tradeoff={many}", "one command takes 10,000 at most"),
+    ):
+        grid = f"--grid=seed={many if many in axis else '0,1'};{axis}"
+        flags = (f"--out={tmp_path}/o", f"--data.dir={toy.folder()}", grid)
+        assert_refused(call_program(SWEEP, *flags), message)
+    assert not list(tmp_path.rglob("*"))

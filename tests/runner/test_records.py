@@ -16,6 +16,7 @@ from dpsparfl_jax.planning import schedule as schedule_lib
 from dpsparfl_jax.runner import checkpoint
 from dpsparfl_jax.runner.run import Run
 from dpsparfl_jax.types import ServerState
+from tests.commands import call_program
 from tests.runner.runs import RUNS, run, settings, unfinished
 
 
@@ -121,3 +122,21 @@ def test_a_folder_belongs_to_one_process(tmp_path):
         records.RunFolder(tmp_path / "p0")
     held.close()
     records.RunFolder(tmp_path / "p0").close()
+
+
+def test_a_damaged_run_does_not_hide_the_others(whole, tmp_path):
+    shutil.copytree(whole, tmp_path / "runs")
+    (tmp_path / "runs" / "p1" / records.MANIFEST).write_text('{"config')
+    told = []
+    found = records.find_runs([tmp_path / "runs"], damaged=told.append)
+    assert [run.name for run in found] == ["p0", "p2"]
+    assert len(told) == 1
+    assert "p1/manifest.json is no manifest" in told[0]
+    with pytest.raises(InputError, match=r"p1/manifest.json is no manifest"):
+        records.find_runs([tmp_path / "runs"])
+    with pytest.raises(InputError, match=r"p1/manifest.json is no manifest"):
+        records.find_runs([tmp_path / "runs" / "p1"], damaged=told.append)
+    done = call_program("experiments.report", tmp_path / "runs")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("Left out: ")
+    assert "report of 2 run(s)" in done.stdout

@@ -118,3 +118,13 @@ def test_a_user_adds_a_model_with_one_line(monkeypatch):
 def test_unknown_model_is_refused_by_name():
     with pytest.raises(InputError, match="unknown model 'resnet': choose one of mnist"):
         models.make_model("resnet")
+
+
+@pytest.mark.parametrize(
+    ("name", "least"), [("cifar_cnn", 8), ("mnist_cnn", 4), ("norm_cnn", 8)]
+)
+def test_the_smallest_images_of_a_model_are_named(name, least):
+    models.measure(name, 10, (least, least, 3))
+    message = f"needs at least {least} x {least} pixels, but they have 1 x {least}"
+    with pytest.raises(InputError, match=message):
+        models.measure(name, 10, (1, least, 3))
