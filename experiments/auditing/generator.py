@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpsparfl_jax.rng import Purpose
+from dpsparfl_jax.rng import LARGEST_NOISE, Purpose
 from dpsparfl_jax.training import keys, noise
 from dpsparfl_jax.types import ClientTables
 
@@ -42,8 +42,6 @@ class Statistic:
 
 def largest_noise() -> float:
     """The largest |z| that the generator can give: its words have a last one."""
-    if hasattr(noise, "LARGEST"):
-        return float(noise.LARGEST)
     last = np.array([0, 2**31 - 1, 2**31, 2**32 - 1], np.uint32)
     radius, angle = np.meshgrid(last, last)
     return float(jnp.max(jnp.abs(noise.words_to_normal(radius, angle))))
@@ -122,6 +120,12 @@ def _of_noise(z: Values) -> list[Statistic]:
             highest,
             f"at most {edge:.2f}",
             float(highest <= edge * (1 + 1e-5)),
+        ),
+        Statistic(
+            "noise: edge of its support",
+            edge,
+            f"the {LARGEST_NOISE:.2f} that the ledger charges for",
+            float(abs(edge - LARGEST_NOISE) <= 1e-5 * LARGEST_NOISE),
         ),
     ]
     for cut in (3, 4, 4.5):
