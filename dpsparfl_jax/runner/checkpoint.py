@@ -28,6 +28,7 @@ FOLDER = "checkpoints"
 _KEPT = 2  # the newest, and one to fall back to
 _PARAMS, _OPTIMIZER, _AVERAGE, _FACTS = "params", "optimizer", "average", "facts"
 _CHECKSUM = ".sha256"  # ending of the file beside a checkpoint
+_ROOM = ".room"  # a file that lies there for a moment, to see whether there is room
 
 
 class Restored(NamedTuple):
@@ -94,12 +95,28 @@ class Checkpoints:
         level = logger.level
         logger.setLevel(logging.CRITICAL)
         try:
+            self._check_room(_bytes_of((state.params, optimizer, average)))
             self._manager.save(rounds, args=ocp.args.Composite(**items), force=True)
             write_whole(self._checksum(rounds), _digest_files(self.path / str(rounds)))
             self._forget_checksums()
         except (OSError, ValueError, RuntimeError) as reason:
             raise self._failure(reason) from None
         logger.setLevel(level)
+
+    def _check_room(self, size: int) -> None:
+        """Raises OSError if so many bytes do not fit: Orbax itself fails at length."""
+        if not hasattr(os, "posix_fallocate"):
+            return
+        path = self.path / _ROOM
+        room = os.open(path, os.O_CREAT | os.O_WRONLY)
+        try:
+            os.posix_fallocate(room, 0, max(size, 1))
+        except OSError as reason:
+            if reason.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+                raise
+        finally:
+            os.close(room)
+            path.unlink()
 
     def forget_after(self, rounds: int) -> None:
         """Removes checkpoints that lie ahead: they will be made again."""
@@ -178,6 +195,11 @@ class Checkpoints:
             f"cannot write a checkpoint to {self.path} ({what}): make room or "
             "choose another folder; what was written before is kept."
         )
+
+
+def _bytes_of(tree: Any) -> int:
+    """Of all arrays of a tree."""
+    return sum(np.asarray(leaf).nbytes for leaf in jax.tree.leaves(tree))
 
 
 def _digest_files(folder: pathlib.Path) -> str:

@@ -70,9 +70,10 @@ def clip_factors(
     model does not have) disqualifies an example too.
     Departs: BUILD_NOTES "clip factor" (the paper prints its inverse).
     """
-    usable = real & jnp.isfinite(safe_norms) & jnp.isfinite(losses)
+    usable = real & jnp.isfinite(losses)
     factors = jnp.minimum(np.float32(1), bound / jnp.maximum(safe_norms, TINY))
-    # So small a factor has too few digits to hold the bound: it counts as 0.
+    # So small a factor has too few digits to hold the bound; where a norm is infinite
+    # or no number, the factor is 0 or no number.
     usable &= factors > np.float32(2.0**-100)
     return jnp.where(usable, factors, _ZERO), usable
 

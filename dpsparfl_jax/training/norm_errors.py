@@ -34,8 +34,9 @@ def sum_of_squares(squares: jax.Array) -> jax.Array:
     Columns first, then across them: one long sum would go through as many roundings as
     there are terms. The barrier keeps the compiler from joining the two again.
     """
-    count = squares.shape[0]
-    columns = squares.reshape(count, -1, squares.shape[-1]).sum(axis=1)
+    if squares.ndim == 1:  # of a parameter that is a single number
+        return squares
+    columns = squares.reshape(squares.shape[0], -1, squares.shape[-1]).sum(axis=1)
     return jax.lax.optimization_barrier(columns).sum(axis=1)
 
 

@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from benchmarks import mutants
+from benchmarks import mutant_trials
 from benchmarks.mutant_list import MUTANTS
 from tests.commands import ROOT
 
@@ -12,7 +12,7 @@ from tests.commands import ROOT
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_every_fault_has_one_place_and_tests_that_exist(mutant):
     text = (ROOT / "dpsparfl_jax" / mutant.file).read_text(encoding="utf-8")
-    wrong = mutants.spoiled(text, mutant)
+    wrong = mutant_trials.spoiled(text, mutant)
     assert ast.dump(ast.parse(wrong)) != ast.dump(ast.parse(text))
     assert all((ROOT / "tests" / name).is_file() for name in mutant.tests)
 
@@ -28,6 +28,6 @@ def test_a_fault_is_killed_and_a_right_project_is_not():
         each for each in MUTANTS if each.name == "retired clients can be charged"
     ]
     right = wrong._replace(wrong=wrong.right, tests=("privacy/test_ledger.py",))
-    found = mutants.measure((wrong._replace(tests=right.tests), right), workers=1)
+    found = mutant_trials.measure((wrong._replace(tests=right.tests), right), workers=1)
     assert [row["killed"] for row in found] == [True, False]
     assert found[1]["code"] == 0

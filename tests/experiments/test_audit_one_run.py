@@ -78,5 +78,5 @@ def test_missing_noise_is_noticed_and_good_noise_passes(data, monkeypatch):
 
 @pytest.mark.slow
 def test_more_noise_proves_less(data):
-    loud = dataclasses.replace(PLAN, noise_multiplier=0.3)
+    loud = dataclasses.replace(PLAN, noise_multiplier=0.4)
     assert audit(data, loud)[-1].auroc > audit(data)[-1].auroc

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from benchmarks import faults
+from benchmarks import disturbances
 from dpsparfl_jax import records
 from tests.commands import ROOT, assert_refused
 from tests.experiments.small_runs import SMALL, run
@@ -17,7 +17,7 @@ from tests.experiments.small_runs import SMALL, run
 def test_killed_runs_go_on_to_the_same_bits(cache):
     """One kill here; `python -m benchmarks.faults` does fifty, and much else."""
     settings = (*SMALL, cache, "--schedule.policy=random", "--length.rounds=40")
-    (trial,) = faults.measure(1, seed=1, run=settings, faults=False)["trials"]
+    (trial,) = disturbances.measure(1, seed=1, run=settings, faults=False)["trials"]
     assert trial["ending"] == "equal", trial
 
 

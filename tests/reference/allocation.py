@@ -37,7 +37,7 @@ def phi(problem, clients, channels, deadline):
     time = deadline[..., None] - problem.base_delay_s[clients]
     bits = most_bits(problem, clients, channels, np.maximum(time, 0))
     keep = (bits - problem.bits_fixed) / problem.bits_per_rate
-    possible = (keep >= problem.keep_min * (1 - 1e-9)).all(axis=-1)
+    possible = (keep >= problem.keep_min * (1 - 1e-12)).all(axis=-1)
     keep = np.minimum(keep, problem.keep_max[clients])
     gained = keep - problem.curvature[clients] * keep**2 / 2
     cost = problem.weight[clients] - problem.reward[clients] * gained

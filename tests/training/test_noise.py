@@ -62,6 +62,18 @@ def test_forty_bits_of_radius_reach_as_far_as_the_ledger_assumes():
     assert abs(z).max() == pytest.approx(LARGEST_NOISE, rel=1e-6)
 
 
+def test_noise_is_added_where_the_mask_keeps_and_nowhere_else():
+    total = {"a": np.full((40, 50), 3.0, np.float32), "b": np.ones(7, np.float32)}
+    mask = jax.tree.map(lambda leaf: (np.arange(leaf.size) % 3 == 0) * 1.0, total)
+    mask = jax.tree.map(lambda m, t: m.reshape(t.shape), mask, total)
+    noisy = noise.add_noise(jax.random.key(0), total, mask, jnp.float32(0.5))
+    for name, kept in mask.items():
+        assert (np.asarray(noisy[name])[kept == 0] == 0).all()
+        moved = np.asarray(noisy[name] - total[name])[kept > 0]
+        assert (moved != 0).all()
+        assert 0.3 < moved.std() < 0.7
+
+
 def test_bits_that_extend_the_radius_do_not_turn_the_angle():
     word = np.full(256, 0x9E3779B9, np.uint32)
     for turn in (0, 0x12345600, 0x7FFFFF00, 0x80000000):
