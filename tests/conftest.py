@@ -18,7 +18,8 @@ QUICKLY = {
     *("test_drive", "test_resume", "test_records", "test_isolation", "test_report"),
     *("test_local", "test_cohort", "test_clipping", "test_norms", "test_evaluate"),
     *("test_api", "test_batch", "test_bound_measurement", "test_server_rates"),
-    *("test_tune_command", "test_features"),
+    *("test_tune_command", "test_features", "test_noise_key", "test_preflight"),
+    *("test_audit_one_run", "test_damaged_files", "test_properties"),
 }
 
 # Files that take longest go first: at the end both workers have something to do.
@@ -28,6 +29,7 @@ FIRST = {
     *("test_figures", "test_run_command", "test_schedule_command", "test_advise"),
     *("test_tune_command", "test_server_rates", "test_budget_command"),
     *("test_audit_white_box", "test_audit_sensitivity", "test_audit_one_run"),
+    *("test_bad_inputs", "test_mutants", "test_audit_generator"),
 }
 
 

@@ -89,13 +89,16 @@ class Checkpoints:
         content = _digest_all(state.params, optimizer, average)
         facts = {"rounds": rounds, "digest": content}
         items[_FACTS] = ocp.args.JsonSave(facts)
+        try:
+            self._check_room(_bytes_of((state.params, optimizer, average)))
+        except OSError as reason:
+            raise self._failure(reason) from None
         # Threads of the storage log what is raised here, some of them a moment later:
         # after a failure they stay silent.
         logger = logging.getLogger("absl")
         level = logger.level
         logger.setLevel(logging.CRITICAL)
         try:
-            self._check_room(_bytes_of((state.params, optimizer, average)))
             self._manager.save(rounds, args=ocp.args.Composite(**items), force=True)
             write_whole(self._checksum(rounds), _digest_files(self.path / str(rounds)))
             self._forget_checksums()

@@ -87,19 +87,3 @@ def test_an_interrupted_start_has_no_traceback(tmp_path, cache):
     _, errors = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGINT  # 130 in a shell
     assert "Traceback" not in errors
-
-
-@pytest.mark.slow
-def test_a_full_disk_during_a_checkpoint_is_one_sentence(tmp_path):
-    """Orbax's threads log tracebacks of their own, which nobody needs to see."""
-    command = [sys.executable, "-m", "experiments.run", f"--out={tmp_path}/o", *SMALL]
-    flags = ["--schedule.policy=random", "--length.rounds=2", "--noperf.tensorboard"]
-    limited = ["bash", "-c", 'ulimit -f 64 && exec "$@"', "limited", *command]  # in kB
-    done = subprocess.run(
-        [*limited, *flags, "--perf.cache_dir=", "--model.name=norm_cnn"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert_refused(done, "cannot write a checkpoint to")
-    assert "(File too large)" in done.stderr

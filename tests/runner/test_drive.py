@@ -135,7 +135,9 @@ def test_a_batch_that_fails_is_tried_one_by_one(tmp_path, monkeypatch):
     outcome, log = run(tmp_path, *(settings(s, length={"rounds": 1}) for s in range(3)))
     assert outcome.finished == ["p0", "p2"]
     assert outcome.failed == {
-        "p1": "JaxRuntimeError: RESOURCE_EXHAUSTED: out of memory"
+        "p1": "there is too little memory to train this (RESOURCE_EXHAUSTED: out of "
+        "memory): lower training.batch_size or perf.batch_memory_mb, or choose a "
+        "smaller model."
     }
     assert "3 runs failed together" in log.text
 

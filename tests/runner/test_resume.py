@@ -1,6 +1,8 @@
 """Do stopped, killed and damaged runs go on to the same bits, or not at all?"""
 
+import errno
 import json
+import os
 import shutil
 
 import numpy as np
@@ -8,10 +10,11 @@ import pytest
 
 from benchmarks import run_facts
 from dpsparfl_jax import records
-from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.errors import InputError, StorageError
 from dpsparfl_jax.planning import schedule as schedule_lib
 from dpsparfl_jax.runner import checkpoint
 from dpsparfl_jax.runner.run import Run
+from dpsparfl_jax.types import ServerState
 from tests import toy
 from tests.runner.runs import RUNS, Log, run, settings, unfinished
 
@@ -229,3 +232,23 @@ def test_a_private_clip_norm_is_the_same_after_resuming(tmp_path):
     assert run_facts.facts(tmp_path / "cut" / "p0") == run_facts.facts(
         tmp_path / "whole" / "p0"
     )
+
+
+def test_a_checkpoint_without_room_is_one_sentence_and_leaves_nothing(
+    tmp_path, monkeypatch
+):
+    """It is found out before Orbax starts, whose threads would fail at length."""
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    kept = checkpoint.Checkpoints(tmp_path)
+    params = {"kernel": np.ones((3, 2), np.float32)}
+    state = ServerState(params, (), params, ())
+    kept.save(1, state)
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(StorageError, match=r"checkpoints \(No space left on device\)"):
+        kept.save(2, state)
+    kept.close()
+    names = {path.name for path in (tmp_path / checkpoint.FOLDER).iterdir()}
+    assert names == {"1", "1.sha256"}

@@ -52,7 +52,9 @@ def test_layers_are_the_papers():
     assert widths == [128, 256, 10]
 
 
-@pytest.mark.parametrize("name", MODELS.names())
+@pytest.mark.parametrize(
+    "name", [name for name in MODELS.names() if not name.startswith("audit_")]
+)
 def test_every_registered_model_can_be_opened(name):
     opened = opened_layers.find_layers(
         models.make_model(name), parameter_shapes(name), SHAPES[name]
