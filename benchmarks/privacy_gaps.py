@@ -205,7 +205,7 @@ def main() -> None:
         print(f"{name:{width}}  {cells[0]:>12}  {cells[1]:>12}")
     if _JSON.value:
         content = {"old": _OLD.value, "before": before, "after": after}
-        text = json.dumps(content, indent=1) + "\n"
+        text = json.dumps(content, indent=1).replace("Infinity", "null") + "\n"
         pathlib.Path(_JSON.value).write_text(text, encoding="utf-8")
 
 
