@@ -111,7 +111,7 @@ def main() -> int:
         f"trained {trained['rounds']} rounds in {trained['seconds']:.0f} s; memory "
         f"{trained['memory_mb'][0]:.0f} -> {trained['memory_mb'][1]:.0f} MB "
         f"({trained['memory_growth']:+.2%}); {trained['programs']} programs, "
-        f"{trained['compiled_late']} of them compiled between the first tenth and the end"
+        f"{trained['compiled_late']} of them compiled late (not in the last round)"
     )
     if _JSON.value:
         content = {"machine": timing.machine(), **results}
