@@ -23,7 +23,7 @@ from absl import app, flags
 from tqdm import tqdm
 
 from benchmarks import bad_input_cases
-from benchmarks.bad_input_cases import Case
+from benchmarks.bad_case import SMALL, Case, write_toy
 from benchmarks.calling import ROOT, Done, call_program
 
 _JSON = flags.DEFINE_string(
@@ -53,7 +53,7 @@ class Workshop:
         self.folder = folder
         self.shared = folder / "shared"
         self.shared.mkdir()
-        bad_input_cases.write_toy(self.shared)
+        write_toy(self.shared)
         self._count = 0
 
     def room(self, case: Case) -> pathlib.Path:
@@ -70,7 +70,7 @@ class Workshop:
     def _finished_run(self) -> pathlib.Path:
         target = self.folder / "run"
         if not target.is_dir():
-            flags = [flag.format(shared=self.shared) for flag in bad_input_cases.SMALL]
+            flags = [flag.format(shared=self.shared) for flag in SMALL]
             done = call_program("experiments.run", f"--out={target}", *flags)
             assert done.returncode == 0, done.stderr
         return target
