@@ -34,6 +34,7 @@ class Work(NamedTuple):
 
     program: str
     settings: tuple[str, ...]
+    resume: tuple[str, ...] = ()  # flags that go on with what is there
 
     def command(self, folder: pathlib.Path, *more: str) -> list[str]:
         """With its folder."""
@@ -127,7 +128,7 @@ def undisturbed(work: Work, folder: pathlib.Path, *, warm: bool) -> Undisturbed:
 
 def kill(whole: Undisturbed, folder: pathlib.Path, seconds: float) -> Trial:
     """Kills it after a while, and resumes it."""
-    process = whole.work.start(folder, "--resume")
+    process = whole.work.start(folder, *whole.work.resume)
     try:
         process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -137,7 +138,7 @@ def kill(whole: Undisturbed, folder: pathlib.Path, seconds: float) -> Trial:
         len(records.read_rounds(manifest.parent))
         for manifest in folder.rglob(records.MANIFEST)
     )
-    done = whole.work.finish(folder, "--resume")
+    done = whole.work.finish(folder, *whole.work.resume)
     what = f"{whole.work.program} after {seconds:.1f} s, {rows} rounds recorded"
     return whole.judge("killed", what, folder, done)
 
@@ -149,7 +150,7 @@ def fill_disk(whole: Undisturbed, folder: pathlib.Path) -> Iterator[Trial]:
     done = subprocess.run(limited, cwd=run_facts.ROOT, capture_output=True, text=True)
     told = done.returncode == REFUSED and "Traceback" not in done.stderr
     yield Trial("full disk", whole.work.program, told, done.stderr.strip()[-200:])
-    done = whole.work.finish(folder, "--resume")
+    done = whole.work.finish(folder, *whole.work.resume)
     yield whole.judge("full disk, resumed", whole.work.program, folder, done)
 
 
@@ -158,7 +159,7 @@ def share_folder(whole: Undisturbed, folder: pathlib.Path) -> Iterator[Trial]:
     first = whole.work.start(folder)
     while not list(folder.rglob(records.ROUNDS)) and first.poll() is None:
         time.sleep(0.05)
-    second = whole.work.finish(folder, "--resume")
+    second = whole.work.finish(folder, *whole.work.resume)
     told = second.returncode != 0 and "Traceback" not in second.stderr
     yield Trial("second process", "the second", told, second.stderr.strip()[-200:])
     _, errors = first.communicate()
@@ -190,7 +191,7 @@ def damage(
             (folder / records.DONE).unlink()
             spoil(folder / name, way, chance)
             before = contents(folder)
-            done = whole.work.finish(folder, "--resume")
+            done = whole.work.finish(folder, *whole.work.resume)
             yield whole.judge("damaged file", f"{name}, {way}", folder, done, before)
             shutil.rmtree(folder)
 
@@ -218,7 +219,7 @@ def measure(
     """All disturbances; `faults` are those other than kills."""
     chance = random.Random(seed)
     works = (
-        Work("experiments.run", tuple(run)),
+        Work("experiments.run", tuple(run), ("--resume",)),
         Work("experiments.sweep", tuple(sweep)),
     )
     made: list[Trial] = []
