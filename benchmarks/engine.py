@@ -129,6 +129,7 @@ def engine(setting: Setting, steps: int) -> timing.Contender:
         setting.shape,
         steps=steps,
         padded_sizes=setting.padded_sizes,
+        table_lengths=(EXAMPLES,),
     )
     step = cohort.make_cohort_step(spec, mesh=mesh)
     rows = tasks.make_tasks(
@@ -147,9 +148,8 @@ def engine(setting: Setting, steps: int) -> timing.Contender:
     batched = jax.tree.map(lambda leaf: leaf[None], setting.params)
     state = cohort.replicate(server.make_server().init(batched), mesh)
     constants = RunConstants(keys.root_key_words(0), server.plain_rates(1))
-    data, tables, constants, rows = cohort.replicate(
-        (setting.data, setting.tables, constants, rows), mesh
-    )
+    owned = local.Records(setting.data, setting.tables.rows)
+    records, constants, rows = cohort.replicate((owned, constants, rows), mesh)
     turn = 0
 
     def work() -> int:
@@ -157,7 +157,7 @@ def engine(setting: Setting, steps: int) -> timing.Contender:
         turn += 1
         rounds = cohort.replicate(np.full(CLIENTS, turn, np.int32), mesh)
         now = rows._replace(round=rounds)
-        state, diagnostics = step(state, data, tables, constants, now)
+        state, diagnostics = step(state, records, constants, now)
         return int(diagnostics.examples.sum())
 
     return work

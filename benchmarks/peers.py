@@ -104,12 +104,11 @@ def _torch_sgd(setting: Any, steps: int) -> timing.Contender:
     torch.set_num_threads(timing.cores())
     images, labels = torch_data(setting)
     clients = []
-    for size, rows in zip(
-        setting.tables.sizes[0], setting.tables.indices[0], strict=True
-    ):
+    for client in range(len(setting.tables.sizes[0])):
+        rows = setting.tables.of(0, client)
         net = torch_net(setting).to(memory_format=torch.channels_last)
         optimizer = torch.optim.SGD(net.parameters(), lr=RATE)
-        clients.append((net, optimizer, np.asarray(rows[:size], np.int64)))
+        clients.append((net, optimizer, np.asarray(rows, np.int64)))
 
     def work() -> int:
         for net, optimizer, own in clients:

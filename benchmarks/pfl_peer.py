@@ -89,10 +89,9 @@ def _clients(setting: Any, steps: int) -> Any:
 
     images, labels = peers.torch_data(setting)
     datasets: list[Any] = []
-    for size, rows in zip(
-        setting.tables.sizes[0], setting.tables.indices[0], strict=True
-    ):
-        chosen = torch.from_numpy(setting.rng.permutation(rows[:size]).astype(np.int64))
+    for client in range(len(setting.tables.sizes[0])):
+        rows = setting.tables.of(0, client)
+        chosen = torch.from_numpy(setting.rng.permutation(rows).astype(np.int64))
         chosen = chosen.repeat(-(-steps * setting.batch // len(chosen)))
         chosen = chosen[: steps * setting.batch]
         own = images[chosen].contiguous(memory_format=torch.channels_last)

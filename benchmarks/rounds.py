@@ -81,23 +81,23 @@ def make_round(net: nn.Module, shape: tuple[int, ...], size: Size) -> Round:
         shape,
         steps=size.steps,
         padded_sizes=poisson.padded_sizes(EXAMPLES, rate, capacity, size.padded_sizes),
+        table_lengths=(EXAMPLES,),
     )
     step: Any = cohort.make_cohort_step(spec, mesh=mesh)
     params = jax.tree.map(lambda leaf: np.stack([leaf] * size.runs), first)
     roots = keys.root_key_words(np.arange(size.runs))
     constants = RunConstants(roots, server.plain_rates(size.runs))
     images = random_images(shape, total)
-    state, images, packed, constants, rows = cohort.replicate(
+    state, records, constants, rows = cohort.replicate(
         (
             server.make_server().init(params),
-            images,
-            tables,
+            local.Records(images, tables.rows),
             constants,
             _tasks(tables, size, capacity),
         ),
         mesh,
     )
-    compiled = step.lower(state, images, packed, constants, rows).compile()
+    compiled = step.lower(state, records, constants, rows).compile()
     turn = 0
 
     def work() -> int:
@@ -105,7 +105,7 @@ def make_round(net: nn.Module, shape: tuple[int, ...], size: Size) -> Round:
         turn += 1
         now = np.full(rows.run.shape, turn, np.int32)
         todo = rows._replace(round=cohort.replicate(now, mesh))
-        state, diagnostics = compiled(state, images, packed, constants, todo)
+        state, diagnostics = compiled(state, records, constants, todo)
         return int(diagnostics.examples.sum())
 
     return Round(compiled, work, first)

@@ -292,6 +292,20 @@ class PerfConfig(Section):
         low=1,
         moves="rounding",
     )
+    microbatch: int = opt(
+        0,
+        "examples whose gradients are in memory at once; 0 takes a whole batch",
+        low=0,
+        moves="rounding",
+        static=True,
+    )
+    images: str = opt(
+        "auto",
+        "where clients' images are while a run trains: all on the devices (resident), "
+        "or those of the coming rounds (streamed); auto takes what fits",
+        choices=("auto", "resident", "streamed"),
+        moves="nothing",
+    )
     eval_batch_size: int = opt(
         250, "test images per evaluation batch", low=1, moves="rounding", static=True
     )

@@ -2,7 +2,7 @@
 
 Plain named tuples of arrays: NumPy on the host, JAX on the device; JAX treats them as
 pytrees. (A planned run, the value between both, is `planning.schedule.Schedule`.)
-Axes: R runs, U clients, K tasks, M padded examples, D parameters.
+Axes: R runs, U clients, K tasks, L records of all clients, D parameters.
 """
 
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ Params = Any  # nested dict of arrays, as Flax makes it
 
 
 class ImageSet(NamedTuple):
-    """A labelled image set, stored once on the device and shared by all runs."""
+    """A labelled image set."""
 
     images: Array  # [n, height, width, channels] uint8
     labels: Array  # [n] int32
@@ -26,10 +26,16 @@ class ModelSize(NamedTuple):
 
 
 class ClientTables(NamedTuple):
-    """Which images each client owns, per run."""
+    """Which images each client owns, per run: one list, client after client."""
 
-    indices: Array  # [R, U, M] int32 rows of the image set, padded
-    sizes: Array  # [R, U] int32 how many of the M are real
+    rows: Array  # [R, L] int32 rows of the image set; runs with fewer are padded
+    first: Array  # [R, U] int32 where a client's rows begin
+    sizes: Array  # [R, U] int32 how many they are
+
+    def of(self, run: int, client: int) -> Array:
+        """The rows of one client."""
+        first = self.first[run, client]
+        return self.rows[run, first : first + self.sizes[run, client]]
 
 
 class EvalRows(NamedTuple):
@@ -58,6 +64,8 @@ class Tasks(NamedTuple):
     momentum: Array  # [K] float32 of the client's optimizer, if it has one
     weight: Array  # [K] float32 of the update in the server's mean
     scale: Array  # [K] float32 by which the update is multiplied: 1, or 1/s
+    first: Array  # [K] int32 place of the client's first record
+    size: Array  # [K] int32 how many records follow from there
 
 
 class LocalResult(NamedTuple):

@@ -98,16 +98,17 @@ def fixed_batches(patch):
     """Exactly `SAMPLED.batch_size` records a step, every such set equally likely."""
     real, wanted = sampling.poisson_batches, int(SAMPLED.batch_size)
 
-    def poisson_batches(key, inclusion, size, *, steps, table_length, capacity):
+    def poisson_batches(key, inclusion, size, *, steps, table_lengths, capacity):
+        longest = table_lengths[-1]
         every = jnp.full_like(inclusion, np.uint32(2**32 - 1))
         drawn = real(
             *(key, every, size),
             steps=steps,
-            table_length=table_length,
-            capacity=table_length,
+            table_lengths=table_lengths,
+            capacity=longest,
         )
         counts = jnp.minimum(jnp.full_like(drawn.counts, wanted), drawn.counts)
-        width = min(capacity, table_length)
+        width = min(capacity, longest)
         return sampling.Batches(drawn.positions[:, :width], counts, 0 * counts)
 
     patch.setattr(sampling, "poisson_batches", poisson_batches)

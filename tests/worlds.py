@@ -63,7 +63,13 @@ def first_params(world: World, run: int = 0) -> Any:
 
 
 def make_spec(world: World, **changes) -> local.LocalSpec:
-    settings = {"steps": 3, "padded_sizes": (6, 12), **changes}
+    lengths = packing.table_lengths(world.tables.sizes)
+    settings = {
+        "steps": 3,
+        "padded_sizes": (6, 12),
+        "table_lengths": lengths,
+        **changes,
+    }
     return local.make_spec(world.net, first_params(world), SHAPE, **settings)
 
 
@@ -104,4 +110,9 @@ def round_inputs(world: World, rows):
     """All that a cohort step takes; the plain server has no state of its own."""
     state = server.make_server().init(world.params)
     constants = RunConstants(world.roots, server.plain_rates(len(world.roots)))
-    return state, world.data, world.tables, constants, rows
+    return state, records(world), constants, rows
+
+
+def records(world: World) -> local.Records:
+    """All images, and who owns which."""
+    return local.Records(world.data, world.tables.rows)

@@ -1,4 +1,4 @@
-"""Image sets from npz and idx files, checked before use."""
+"""Image sets from npz, npy and idx files, checked before use."""
 
 import gzip
 import math
@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsparfl_jax.data import mapped
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.storage import UNREADABLE
 from dpsparfl_jax.types import ImageSet
@@ -55,7 +56,7 @@ def load_npz(name: str, directory: str | pathlib.Path) -> LabelledSets:
 def _read_npz(path: pathlib.Path, keys: Sequence[str]) -> list[NDArray[np.generic]]:
     try:
         with zipfile.ZipFile(path) as archive:
-            return [_read_member(archive, f"{key}.npy") for key in keys]
+            return [_read_member(path, archive, f"{key}.npy") for key in keys]
     except UNREADABLE as error:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise InputError(
@@ -63,7 +64,12 @@ def _read_npz(path: pathlib.Path, keys: Sequence[str]) -> list[NDArray[np.generi
         ) from error
 
 
-def _read_member(archive: zipfile.ZipFile, name: str) -> NDArray[np.generic]:
+def _read_member(
+    path: pathlib.Path, archive: zipfile.ZipFile, name: str
+) -> NDArray[np.generic]:
+    array = mapped.map_member(path, archive, name)
+    if array is not None:
+        return array
     with archive.open(name) as member:
         return np.lib.format.read_array(member, allow_pickle=False)
 
@@ -185,16 +191,19 @@ def has_idx(folder: pathlib.Path) -> bool:
 
 
 def set_names(directory: pathlib.Path) -> tuple[str, ...]:
-    """Names of the sets that a folder holds as npz or in folders of idx files."""
+    """Names of the sets that a folder holds, as npz files or in their own folders."""
     names = {path.stem for path in directory.glob("*.npz")}
-    names |= {path.name for path in directory.iterdir() if has_idx(path)}
+    names |= {
+        path.name for path in directory.iterdir() if _has_npy(path) or has_idx(path)
+    }
     return tuple(sorted(names))
 
 
 def _locate(name: str, directory: str | pathlib.Path) -> pathlib.Path:
-    """The npz file of the named set in a folder, or the folder of its idx files.
+    """The npz file of the named set in a folder, or the folder of its other files.
 
-    Looks for `<name>.npz`, then for idx files in `<name>/`, then in the folder itself.
+    Looks for `<name>.npz`, then for npy and idx files in `<name>/`, then for idx files
+    in the folder itself.
     """
     root = pathlib.Path(directory).expanduser()
     if not root.is_dir():
@@ -204,6 +213,8 @@ def _locate(name: str, directory: str | pathlib.Path) -> pathlib.Path:
         )
     if (root / f"{name}.npz").is_file():
         return root / f"{name}.npz"
+    if _has_npy(root / name):
+        return root / name
     for folder in (root / name, root):
         if has_idx(folder):
             return folder
@@ -220,16 +231,43 @@ def load_folder(name: str, directory: str | pathlib.Path) -> tuple[LabelledSets,
     place = _locate(name, directory)
     if place.suffix == ".npz" and place.is_file():
         return load_npz(name, directory), str(place)
+    if _has_npy(place):
+        arrays = _read_npy(place, _ARRAYS)
+        return join_sets(arrays, name, str(place)), f"the npy files in {place}"
     return load_idx(name, place), f"the idx files in {place}"
 
 
 def count_folder(name: str, directory: str | pathlib.Path) -> Counts:
     """How many images the named set of a folder has, by its labels alone."""
     place = _locate(name, directory)
+    names = [key for key in _ARRAYS if "labels" in key]
     if place.suffix == ".npz" and place.is_file():
-        labels = _read_npz(place, [key for key in _ARRAYS if "labels" in key])
-        return Counts(*(array.size for array in labels))
+        return Counts(*(array.size for array in _read_npz(place, names)))
+    if _has_npy(place):
+        return Counts(*(array.size for array in _read_npy(place, names)))
     return count_idx(place)
+
+
+def _has_npy(folder: pathlib.Path) -> bool:
+    """Whether a folder has any of the four arrays as a file of its own."""
+    return any((folder / f"{key}.npy").is_file() for key in _ARRAYS)
+
+
+def _read_npy(folder: pathlib.Path, keys: Sequence[str]) -> list[NDArray[np.generic]]:
+    arrays = []
+    for key in keys:
+        path = folder / f"{key}.npy"
+        try:
+            arrays.append(mapped.map_file(path))
+        except FileNotFoundError:
+            raise InputError(
+                f"{folder} has only some of {', '.join(_ARRAYS)} as npy files: add "
+                f"{path.name}."
+            ) from None
+        except UNREADABLE as error:
+            reason = str(error).strip().partition("\n")[0] or type(error).__name__
+            raise InputError(f"{path} is not readable as npy ({reason}).") from error
+    return arrays
 
 
 def count_idx(folder: pathlib.Path) -> Counts:

@@ -1,4 +1,4 @@
-"""From index lists per client to fixed-shape tables."""
+"""From index lists per client to one list for each run, and its lengths."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,12 +9,15 @@ from numpy.typing import ArrayLike, NDArray
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.types import ClientTables
 
+_SHORTER = 4  # times: tables of nearly the same length would save little
+_MOST_LENGTHS = 5  # each is compiled
+_SHORT = 256  # drawing for fewer places would save nothing
+
 
 def pack_clients(runs: Sequence[Sequence[ArrayLike]], num_images: int) -> ClientTables:
-    """Tables `[R, U, M]` of image numbers from `runs[r][i]`, the images of client i.
+    """Tables of image numbers from `runs[r][i]`, the images of client i of run r.
 
-    All runs have the same number of clients; shorter lists are padded with their own
-    first entry (never sampled, but a valid address).
+    All runs have the same number of clients. They may own differently many images.
     """
     lists = [[np.asarray(client) for client in run] for run in runs]
     if not lists or len({len(run) for run in lists}) != 1 or not lists[0]:
@@ -28,12 +31,29 @@ def pack_clients(runs: Sequence[Sequence[ArrayLike]], num_images: int) -> Client
                 f"run {r} lists an image twice: budgets are per client, so each image "
                 "belongs to one client, once."
             )
-    longest = max(client.size for run in lists for client in run)
-    indices = np.stack(
-        [np.stack([_pad(client, longest) for client in run]) for run in lists]
-    )
     sizes = np.array([[client.size for client in run] for run in lists], np.int32)
-    return ClientTables(indices.astype(np.int32), sizes)
+    ends = np.cumsum(sizes, axis=1, dtype=np.int64)
+    rows = np.zeros((len(lists), int(ends[:, -1].max())), np.int32)
+    for own, run in zip(rows, lists, strict=True):
+        joined = np.concatenate(run)
+        own[: joined.size] = joined
+    return ClientTables(rows, (ends - sizes).astype(np.int32), sizes)
+
+
+def table_lengths(sizes: ArrayLike) -> tuple[int, ...]:
+    """Lengths of tables in which clients draw their batches, ascending.
+
+    The longest holds every client. Where some own much less, shorter ones spare them
+    drawing for places that they do not have.
+    """
+    ordered = np.sort(np.ravel(sizes))
+    lengths = [int(ordered[-1])]
+    while len(lengths) < _MOST_LENGTHS and lengths[-1] > _SHORT:
+        smaller = ordered[ordered <= lengths[-1] // _SHORTER]
+        if not smaller.size:
+            break
+        lengths.append(int(smaller[-1]))
+    return tuple(reversed(lengths))
 
 
 def _check_client(client: NDArray[Any], number: int, run: int, num_images: int) -> None:
@@ -47,7 +67,3 @@ def _check_client(client: NDArray[Any], number: int, run: int, num_images: int) 
             f"{name} refers to images {client.min()} to {client.max()}, but the set "
             f"has 0 to {num_images - 1}."
         )
-
-
-def _pad(client: NDArray[Any], length: int) -> NDArray[Any]:
-    return np.concatenate([client, np.repeat(client[:1], length - client.size)])

@@ -1,7 +1,7 @@
 """Image sets by name, from the first source that has them.
 
-With `dir`, only that folder is looked at: `<name>.npz`, then the four original idx
-files in `<dir>/<name>/`, then in `<dir>` itself. Without it:
+With `dir`, only that folder is looked at: `<name>.npz`, then four npy files or the four
+original idx files in `<dir>/<name>/`, then idx files in `<dir>` itself. Without it:
 
 1. `glyphs` is drawn on the spot;
 2. `fashion_mnist` comes from Debian's package dataset-fashion-mnist if installed;
@@ -28,7 +28,7 @@ from dpsparfl_jax.data.files import Counts, LabelledSets
 from dpsparfl_jax.errors import InputError
 
 DEBIAN_FASHION_MNIST = pathlib.Path("/usr/share/datasets/fashion-mnist")
-_MOST_GLYPHS = 1_000_000
+_MOST_GLYPHS = 5_000_000
 # Image shape and classes of the sets that are known by name.
 KNOWN = {
     "glyphs": ((28, 28, 1), 10),

@@ -6,7 +6,8 @@ of a batch is data; a run that ends earlier idles, at no cost where tasks go one
 """
 
 import collections
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -18,13 +19,15 @@ from dpsparfl_jax.config_values import noise_seed
 from dpsparfl_jax.data import packing
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.privacy.clip_norm import ClipNorm
-from dpsparfl_jax.runner import programs, tasks
+from dpsparfl_jax.runner import image_feed, programs, tasks
 from dpsparfl_jax.runner.choose_clip_norm import choose_clip_norm
+from dpsparfl_jax.runner.prefetch import prefetch
 from dpsparfl_jax.runner.run import Run
 from dpsparfl_jax.runner.server_rates import rate_factors, server_rates
 from dpsparfl_jax.sparsifiers import make_sparsifier
 from dpsparfl_jax.training import cohort, keys
 from dpsparfl_jax.training.diagnostics import Diagnostics
+from dpsparfl_jax.training.local import Records
 from dpsparfl_jax.types import (
     Array,
     ClientTables,
@@ -45,15 +48,21 @@ Clock = Callable[[], float]
 
 
 class _Progress(NamedTuple):
-    """Where a batch is: everything here is on the device but `starts`."""
+    """Where a batch is: everything here is on the devices."""
 
-    starts: NDArray[np.int64]  # [R] round from which each run goes on
     state: ServerState  # leaves [R, ...]
-    train: ImageSet
     test: ImageSet  # images to evaluate on
-    tables: ClientTables
     root_keys: Array
     eval_rows: Array
+
+
+class _Coming(NamedTuple):
+    """A round that can be dispatched: records are on the devices, the rest is not."""
+
+    rounds: NDArray[np.int64]  # [R] round of each run, also of those that have ended
+    records: Records
+    tasks: Tasks
+    row_of_slot: NDArray[np.intp]  # [slots of all runs]
 
 
 class _Inflight(NamedTuple):
@@ -99,6 +108,7 @@ class Batch:
         """Compiles nothing yet; chooses clip norms and lays out all tasks."""
         first = runs[0]
         self.runs = runs
+        self.images = image_feed.choose_place(first)
         self.on_validation = first.settings.length.eval_on == "validation"
         self.program = programs.get_program(
             programs.program_key(first.settings, first.outline)
@@ -162,60 +172,84 @@ class Batch:
         server's state come after every `snapshot_every` rounds (0: none), after a run's
         last round, and when `stop` says so, which ends the iteration early.
         """
-        progress = self._place(
-            states or self.initial, first_rounds or [0] * len(self.runs)
-        )
+        starts = np.array(first_rounds or [0] * len(self.runs), np.int64)
+        progress = self._place(states or self.initial)
         waiting: collections.deque[_Inflight] = collections.deque()
         watch = _Watch(clock)
-        for step in range(int(np.max(self.lengths - progress.starts, initial=0))):
-            due = bool(snapshot_every) and (step + 1) % snapshot_every == 0
-            halted = stop()
-            progress, sent = self._dispatch(progress, step, due or halted, watch)
-            waiting.append(sent)
-            if halted:
-                break
-            while len(waiting) > _IN_FLIGHT:
+        with contextlib.closing(self._coming(starts)) as coming:
+            for step, ready in enumerate(coming):
+                due = bool(snapshot_every) and (step + 1) % snapshot_every == 0
+                halted = stop()
+                progress, sent = self._dispatch(progress, ready, due or halted, watch)
+                waiting.append(sent)
+                if halted:
+                    break
+                while len(waiting) > _IN_FLIGHT:
+                    yield self._fetch(waiting.popleft(), watch)
+            while waiting:
                 yield self._fetch(waiting.popleft(), watch)
-        while waiting:
-            yield self._fetch(waiting.popleft(), watch)
+
+    def _coming(self, starts: NDArray[np.int64]) -> Generator[_Coming, None, None]:
+        """All rounds in turn; those of streamed images are made ready by a thread."""
+        steps = range(int(np.max(self.lengths - starts, initial=0)))
+        feed = self._make_feed(self._tasks_at(starts + step)[0] for step in steps)
+
+        def rounds() -> Generator[_Coming, None, None]:
+            for step in steps:
+                rows, row_of_slot = self._tasks_at(starts + step)
+                records, addressed = feed.of_round(rows)
+                yield _Coming(starts + step, records, addressed, row_of_slot)
+
+        if self.images == "resident":
+            return rounds()
+        return prefetch(rounds(), image_feed.ROUNDS_AHEAD)
+
+    def _make_feed(self, every: Iterable[Tasks]) -> image_feed.Feed:
+        """Where the records of these rounds come from."""
+        train, mesh = self.runs[0].data.images.sets.train, self.program.mesh
+        if self.images == "resident":
+            return image_feed.ResidentImages(train, self.tables, mesh)
+        count = int(self.first_slot[-1])
+        shares = self.program.tasks_of_devices(count)
+        used = [
+            image_feed.lay_out(shares, image_feed.active_sizes(rows)).used.max()
+            for rows in every
+        ]
+        most = int(max(used, default=0))
+        return image_feed.StreamedImages(train, self.tables, mesh, shares, most)
 
     def _put(self, tree: Any) -> Any:
         return cohort.replicate(tree, self.program.mesh)
 
-    def _place(self, states: Sequence[ServerState], starts: Sequence[int]) -> _Progress:
-        """Moves everything to the devices."""
-        sets = self.runs[0].data.images.sets
+    def _place(self, states: Sequence[ServerState]) -> _Progress:
+        """Moves all but the records to the devices."""
         roots = keys.root_key_words([noise_seed(run.settings) for run in self.runs])
         stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *states)
-        return _Progress(
-            np.array(starts, np.int64),
-            *self._put(
-                (
-                    stacked,
-                    sets.train,
-                    sets.train if self.on_validation else sets.test,
-                    self.tables,
-                    roots,
-                    self.eval_rows,
-                )
-            ),
-        )
+        judged_by, rows = self._judged_by()
+        return _Progress(*self._put((stacked, judged_by, roots, rows)))
+
+    def _judged_by(self) -> tuple[ImageSet, NDArray[np.int32]]:
+        """The images of evaluations, and which of them each run takes: [R, E]."""
+        sets = self.runs[0].data.images.sets
+        if not self.on_validation:
+            return sets.test, self.eval_rows
+        used, places = np.unique(self.eval_rows, return_inverse=True)
+        images = ImageSet(*(array[used] for array in sets.train))
+        return images, places.reshape(self.eval_rows.shape).astype(np.int32)
 
     def _dispatch(
-        self, progress: _Progress, step: int, snapshot: bool, watch: _Watch
+        self, progress: _Progress, ready: _Coming, snapshot: bool, watch: _Watch
     ) -> tuple[_Progress, _Inflight]:
         """Sends one round of every run that is not at its end; waits for nothing."""
         began = watch.now()
-        rounds = progress.starts + step
+        rounds = ready.rounds
         running = np.flatnonzero(rounds < self.lengths)
         ends = running[rounds[running] + 1 == self.lengths[running]]
-        rows, row_of_slot = self._tasks_at(rounds)
         state, diagnostics = self.program.step(
             progress.state,
-            progress.train,
-            progress.tables,
+            ready.records,
             RunConstants(progress.root_keys, self._put(self._rates_at(rounds))),
-            self._put(rows),
+            self._put(ready.tasks),
         )
         evaluated = np.zeros(len(self.runs), bool)
         evaluated[running] = (rounds[running] + 1) % self.eval_every[running] == 0
@@ -231,7 +265,7 @@ class Batch:
             running,
             ends,
             evaluated,
-            row_of_slot,
+            ready.row_of_slot,
             diagnostics,
             evaluation,
             averaged,

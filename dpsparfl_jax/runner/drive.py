@@ -231,6 +231,10 @@ def _train(jobs: Sequence[_Job], hooks: Hooks) -> Iterator[tuple[Run, Row]]:
         for job, clip, first in zip(jobs, batch.clip_norms, batch.initial, strict=True)
     ]
     _announce_clip_norms(batch.clip_norms, hooks)
+    if batch.images == "streamed":
+        hooks.say(
+            "Images are sent to the devices round by round, as clients need them."
+        )
     if hooks.stop():
         return
     tables = [

@@ -36,7 +36,7 @@ def run_bytes(run: Run) -> int:
     copies = _COPIES + _COPIES_IN_TRAINING * at_once[execution]
     if settings.training.optimizer_state == "kept":
         copies += _COPIES * len(outline.sizes)
-    tables = 4 * len(outline.sizes) * int(np.max(outline.sizes))
+    tables = 4 * int(np.sum(outline.sizes))
     return 4 * outline.model.parameters * copies + tables
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jax.sharding import Mesh
+from numpy.typing import NDArray
 
 from dpsparfl_jax import config_values
 from dpsparfl_jax.config import RunConfig
@@ -35,6 +36,7 @@ class ProgramKey(NamedTuple):
     num_classes: int
     image_shape: tuple[int, ...]
     padded_sizes: tuple[int, ...]
+    table_lengths: tuple[int, ...]
     devices: tuple[jax.Device, ...]
 
 
@@ -46,6 +48,7 @@ class Program(NamedTuple):
     server_init: Callable[[Params], ServerState]  # leaves [R, ...]
     client_init: Callable[[Params, int], Any]  # of one run, how many clients
     step: cohort.CohortStep
+    tasks_of_devices: Callable[[int], list[NDArray[np.intp]]]  # of so many tasks
     evaluate: evaluate.Evaluate
     norms: norms.GradientNorms
     take: Callable[[ServerState, Array], ServerState]  # a copy of one run's state
@@ -65,6 +68,7 @@ def program_key(settings: RunConfig, outline: Outline) -> ProgramKey:
         outline.num_classes,
         tuple(outline.image_shape),
         outline.padded_sizes,
+        outline.table_lengths,
         devices.chosen_devices(settings),
     )
 
@@ -85,6 +89,8 @@ def get_program(key: ProgramKey) -> Program:
         shape,
         steps=chosen["training.local_steps"],
         padded_sizes=key.padded_sizes,
+        table_lengths=key.table_lengths,
+        microbatch=chosen["perf.microbatch"],
         method=method,
         optimizer=chosen["training.optimizer"],
         sparsifier=chosen["training.sparsifier"],
@@ -101,6 +107,13 @@ def get_program(key: ProgramKey) -> Program:
             execution=execution,
             chunk_size=chosen["perf.chunk_size"],
             mesh=mesh,
+        ),
+        functools.partial(
+            cohort.tasks_of_devices,
+            devices=mesh.size,
+            steps=spec.steps,
+            execution=cohort.resolve_execution(execution, key.devices[0].platform),
+            chunk_size=chosen["perf.chunk_size"],
         ),
         evaluate.make_evaluate(
             model,

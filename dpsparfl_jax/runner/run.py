@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dpsparfl_jax import preflight
 from dpsparfl_jax.config import RunConfig
-from dpsparfl_jax.data import partition, sources
+from dpsparfl_jax.data import packing, partition, sources
 from dpsparfl_jax.data.files import LabelledSets
 from dpsparfl_jax.data.partition import Partition
 from dpsparfl_jax.errors import InputError
@@ -45,6 +45,7 @@ class Outline(NamedTuple):
     model: ModelSize
     capacity: int  # padded Poisson batch
     padded_sizes: tuple[int, ...]  # of batches, the last one is `capacity`
+    table_lengths: tuple[int, ...]  # of drawing batches, the last is the longest
 
 
 class Plan(NamedTuple):
@@ -210,6 +211,7 @@ def outline(settings: RunConfig, described: Described | None = None) -> Outline:
             capacity,
             settings.perf.padded_sizes,
         ),
+        packing.table_lengths(sizes),
     )
 
 

@@ -123,6 +123,8 @@ def make_tasks(
         (momentum, np.float32),
         (sizes if weight is None else weight, np.float32),
         (scale, np.float32),
+        (np.asarray(tables.first)[run, client], np.int32),
+        (sizes, np.int32),
     )
     length = np.broadcast_shapes(*(np.shape(column) for column, _ in columns))
     if len(length) != 1:

@@ -14,14 +14,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from numpy.typing import NDArray
 
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.training import server as server_lib
 from dpsparfl_jax.training.diagnostics import Diagnostics
 from dpsparfl_jax.training.local import (
-    ClientRecords,
     LocalSpec,
     LocalState,
+    Records,
     advance,
     begin,
     check_images,
@@ -32,8 +33,6 @@ from dpsparfl_jax.training.local import (
 from dpsparfl_jax.training.placement import Placement, place
 from dpsparfl_jax.types import (
     Array,
-    ClientTables,
-    ImageSet,
     LocalResult,
     Params,
     RunConstants,
@@ -45,17 +44,20 @@ EXECUTIONS = ("auto", "map", "vmap", "chunked")
 AXIS = "tasks"  # of the mesh of devices
 
 CohortStep = Callable[
-    [ServerState, ImageSet, ClientTables, RunConstants, Tasks],
+    [ServerState, Records, RunConstants, Tasks],
     tuple[ServerState, Diagnostics],
 ]
 
 
 class World(NamedTuple):
-    """What every task of a round may look at, on every device."""
+    """What every task of a round may look at.
+
+    All of it is on every device, but for streamed records, of which a device has those
+    of its own tasks (`Records.rows` is None then).
+    """
 
     params: Params  # leaves [R, ...]
-    data: ImageSet
-    tables: ClientTables
+    records: Records
     root_keys: jax.Array  # [R, 2]
     clients: Any  # optimizers' states that clients keep: leaves [R, U, ...], or None
 
@@ -96,10 +98,11 @@ def make_cohort_step(
     chunk_size: int = 32,
     mesh: Mesh | None = None,
 ) -> CohortStep:
-    """Compiled `(state, data, tables, constants, tasks) -> new state, diagnostics`.
+    """Compiled `(state, records, constants, tasks) -> new state, diagnostics`.
 
     Shapes: state leaves [R, ...], constants [R], tasks [K]; diagnostics [K]. K is
-    padded inside to fill chunks and devices. The incoming state is donated.
+    padded inside to fill chunks and devices. The incoming state is donated. Streamed
+    records are laid out as `tasks_of_devices` says.
     """
     server = server_lib.make_server(server_optimizer)
     mesh = mesh or task_mesh(jax.devices()[:1])
@@ -109,16 +112,14 @@ def make_cohort_step(
 
     def step(
         state: ServerState,
-        data: ImageSet,
-        tables: ClientTables,
+        records: Records,
         constants: RunConstants,
         tasks: Tasks,
     ) -> tuple[ServerState, Diagnostics]:
-        check_images(data, spec.image_shape)
-        world = World(state.params, data, tables, constants.root_key, state.clients)
+        check_images(records.data, spec.image_shape)
+        world = World(state.params, records, constants.root_key, state.clients)
         count = tasks.run.shape[0]
-        each = -(-count // mesh.size)  # tasks of one device
-        chunk = {"map": 1, "vmap": each, "chunked": min(chunk_size, each)}[execution]
+        chunk = _chunk(execution, chunk_size, count, mesh.size)
         if chunk == 1:
             placement = place(count, mesh.size, spec.steps)
             train = functools.partial(_train_one_by_one, spec, placement)
@@ -133,27 +134,47 @@ def make_cohort_step(
     return jax.jit(step, donate_argnums=0, out_shardings=replicated)
 
 
-def _on_devices(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
+def _chunk(execution: str, chunk_size: int, count: int, devices: int) -> int:
+    """How many tasks a device trains at once."""
+    each = -(-count // devices)
+    return {"map": 1, "vmap": each, "chunked": min(chunk_size, each)}[execution]
+
+
+def tasks_of_devices(
+    count: int, *, devices: int, steps: int, execution: str, chunk_size: int
+) -> list[NDArray[np.intp]]:
+    """Numbers of the tasks of a round that each device has to do with.
+
+    Two devices may share a task (see `placement`): both need its records.
+    """
+    chunk = _chunk(execution, chunk_size, count, devices)
+    if chunk == 1:
+        placed = place(count, devices, steps).task
+        return [np.unique(own[own >= 0]) for own in placed]
+    each = chunk * -(-count // (devices * chunk))
+    return [np.arange(d * each, min((d + 1) * each, count)) for d in range(devices)]
+
+
+def _on_devices(
+    function: Callable[..., Any], mesh: Mesh, world: World, tasks: Any
+) -> Any:
     """`function(world, tasks)` on every device with its own tasks.
 
     Gives sums and clients' optimizers, the same on all devices, and the diagnostics of
     all tasks.
     """
-    everywhere, split = PartitionSpec(), PartitionSpec(AXIS)
-    return jax.shard_map(
+    everywhere: Any = PartitionSpec()
+    split: Any = PartitionSpec(AXIS)
+    streamed = world.records.rows is None
+    seen = World(everywhere, split if streamed else everywhere, everywhere, everywhere)
+    spread = jax.shard_map(
         function,
         mesh=mesh,
-        in_specs=(everywhere, split),
+        in_specs=(seen, split),
         out_specs=(everywhere, split),
         check_vma=False,
     )
-
-
-def _records(world: World, task: Tasks) -> ClientRecords:
-    """The records of a task's client."""
-    tables = world.tables
-    size = tables.sizes[task.run, task.client]
-    return ClientRecords(tables.indices[task.run, task.client], size)
+    return spread(world, tasks)
 
 
 def _kept(world: World, task: Tasks) -> Any:
@@ -181,10 +202,9 @@ def _train_chunks(
 
     def one_task(world: World, task: Tasks) -> tuple[LocalResult, jax.Array]:
         server = jax.tree.map(lambda leaf: leaf[task.run], world.params)
-        records = _records(world, task)
         root = world.root_keys[task.run]
         result = train_client(
-            *(spec, server, world.data, records, task, root, _kept(world, task)),
+            *(spec, server, world.records, task, root, _kept(world, task)),
             choose_size=False,
         )
         return result, _weight(result, task, task.active)
@@ -210,7 +230,7 @@ def _train_chunks(
 
     chunks = -(-count // (mesh.size * chunk))  # of one device
     padded = _pad_tasks(tasks, mesh.size * chunk * chunks)
-    (sums, clients), diagnostics = _on_devices(on_device, mesh)(world, padded)
+    (sums, clients), diagnostics = _on_devices(on_device, mesh, world, padded)
     diagnostics = jax.tree.map(lambda leaf: leaf[:count], diagnostics)
     return (sums, _replace_trained(world, tasks, diagnostics, clients)), diagnostics
 
@@ -234,9 +254,10 @@ def _replace_trained(
     world: World, tasks: Tasks, diagnostics: Diagnostics, clients: Any
 ) -> Any:
     """The states of before, but for clients whose updates counted."""
-    if clients is None:
-        return None
-    trained = jnp.zeros(world.tables.sizes.shape, bool)
+    leaves = jax.tree.leaves(clients)
+    if not leaves:  # nobody keeps anything
+        return clients
+    trained = jnp.zeros(leaves[0].shape[:2], bool)
     counts = tasks.active & ~diagnostics.diverged
     trained = trained.at[tasks.run, tasks.client].max(counts)
 
@@ -326,7 +347,7 @@ def _train_one_by_one(
 
     slots = _lay_out(placement, tasks)
     order = jnp.broadcast_to(placement.order, (mesh.size, *placement.order.shape))
-    ended, diagnostics = _on_devices(on_device, mesh)(world, (slots, order))
+    ended, diagnostics = _on_devices(on_device, mesh, world, (slots, order))
     return ended, jax.tree.map(lambda leaf: leaf[placement.ended], diagnostics)
 
 
@@ -346,7 +367,7 @@ def _first_state(spec: LocalSpec, world: World, slot: _Slot) -> LocalState:
     task = slot.task
     server = jax.tree.map(lambda leaf: leaf[task.run], world.params)
     root = world.root_keys[task.run]
-    prepared = prepare(spec, server, _records(world, task), task, root)
+    prepared = prepare(spec, server, task, root, choose_size=True)
     return begin(spec, server, prepared, task, _kept(world, task))
 
 
@@ -364,18 +385,17 @@ def _run_slot(
     """
     task = slot.task
     server = jax.tree.map(lambda leaf: leaf[task.run], world.params)
-    records = _records(world, task)
     root = world.root_keys[task.run]
 
     def work() -> tuple[LocalState | None, _SlotResult]:
-        prepared = prepare(spec, server, records, task, root)
+        prepared = prepare(spec, server, task, root, choose_size=True)
         state = begin(spec, server, prepared, task, _kept(world, task))
         if resumed is not None:
             started = state
             state = jax.lax.cond(slot.first > 0, lambda: resumed, lambda: started)
         steps = (slot.first, slot.last)
         state = advance(
-            spec, prepared, state, world.data, records, task, steps, choose_size=True
+            spec, prepared, state, world.records, task, steps, choose_size=True
         )
         result = finish(server, prepared, state, task)
         weight = _weight(result, task, slot.last == spec.steps)

@@ -4,6 +4,7 @@ A step is sample -> masked clipped sum -> noise on the sum -> divide by the expe
 batch -> optimizer; each is a function of its own, and this module joins them.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -34,17 +35,19 @@ class LocalSpec(NamedTuple):
     steps: int  # tau
     capacity: int  # largest padded batch
     padded_sizes: tuple[int, ...]  # ascending; the last one is `capacity`
+    table_lengths: tuple[int, ...]  # ascending; no client owns more than the last one
+    microbatch: int  # examples whose gradients are there at once; 0: all of a batch
     sparsifier: Sparsifier
     noise_rounds: int
     pixel_mean: tuple[float, ...]
     pixel_std: tuple[float, ...]
 
 
-class ClientRecords(NamedTuple):
-    """One client's part of the image set."""
+class Records(NamedTuple):
+    """Images, and in which order clients own them: see `Tasks.first` and `size`."""
 
-    indices: Array  # [M] rows of the image set
-    size: Array  # how many of the M are real
+    data: ImageSet
+    rows: Array | None  # [R, L] rows of the images; None: client after client already
 
 
 def make_spec(
@@ -54,6 +57,8 @@ def make_spec(
     *,
     steps: int,
     padded_sizes: tuple[int, ...],
+    table_lengths: tuple[int, ...],
+    microbatch: int = 0,
     method: str = "ghost",
     optimizer: str = "sgd",
     sparsifier: str = "bernoulli",
@@ -64,6 +69,8 @@ def make_spec(
     """Checks names and fixes everything static about local training."""
     if steps < 1:
         raise InputError("local steps must be at least 1.")
+    if microbatch < 0:
+        raise InputError("a microbatch must have at least one example; 0 makes none.")
     check_pixel_statistics(pixel_mean, pixel_std, image_shape[-1])
     return LocalSpec(
         tuple(image_shape),
@@ -72,6 +79,8 @@ def make_spec(
         steps,
         padded_sizes[-1],
         tuple(padded_sizes),
+        tuple(table_lengths),
+        microbatch,
         make_sparsifier(sparsifier),
         noise.generator_rounds(generator),
         pixel_mean,
@@ -132,8 +141,7 @@ class LocalState(NamedTuple):
 def train_client(
     spec: LocalSpec,
     params: Params,
-    data: ImageSet,
-    records: ClientRecords,
+    records: Records,
     task: Tasks,
     root: jax.Array,
     kept: Any = None,
@@ -147,12 +155,11 @@ def train_client(
     that holds it, by a branch that only pays when tasks are not vmapped; the result is
     the same. `kept` is the state of the client's optimizer to go on from, if any.
     """
-    prepared = prepare(spec, params, records, task, root)
+    prepared = prepare(spec, params, task, root, choose_size=choose_size)
     state = advance(
         spec,
         prepared,
         begin(spec, params, prepared, task, kept),
-        data,
         records,
         task,
         (0, spec.steps),
@@ -164,9 +171,10 @@ def train_client(
 def prepare(
     spec: LocalSpec,
     params: Params,
-    records: ClientRecords,
     task: Tasks,
     root: jax.Array,
+    *,
+    choose_size: bool,
 ) -> Prepared:
     """Draws a task's mask and batches; of `params` only the shapes matter."""
     mask_key, sampling_key, noise_key = (
@@ -180,13 +188,14 @@ def prepare(
         mask = jax.tree.map(lambda leaf: (leaf > 0).astype(jnp.float32), drawn)
         # Whoever uses it reads it: XLA would rather hash all coordinates again.
         mask = jax.lax.optimization_barrier(mask)
+    lengths = spec.table_lengths if choose_size else spec.table_lengths[-1:]
     with jax.named_scope("sampling"):
         batches = sampling.poisson_batches(
             sampling_key,
             task.inclusion,
-            records.size,
+            task.size,
             steps=spec.steps,
-            table_length=records.indices.shape[0],
+            table_lengths=lengths,
             capacity=spec.capacity,
         )
     noise_std = jnp.where(
@@ -216,8 +225,7 @@ def advance(
     spec: LocalSpec,
     prepared: Prepared,
     state: LocalState,
-    data: ImageSet,
-    records: ClientRecords,
+    records: Records,
     task: Tasks,
     steps: tuple[Any, Any],
     *,
@@ -233,8 +241,8 @@ def advance(
             spec,
             state.params,
             mask,
-            data,
-            records.indices[batches.positions[index]],
+            records.data,
+            _rows(records, task, batches.positions[index]),
             count,
             task.clip_bound,
             choose_size,
@@ -305,6 +313,15 @@ def _no_norm(tree: Params, mask: Params) -> jax.Array:
     return jnp.zeros((), jnp.float32)
 
 
+def _rows(records: Records, task: Tasks, positions: jax.Array) -> jax.Array:
+    """Where the images at these positions among the client's own records are.
+
+    Padding stays among them too: no image of another client is ever looked at.
+    """
+    own = task.first + jnp.minimum(positions, task.size - 1)
+    return own if records.rows is None else records.rows[task.run, own]
+
+
 def _clipped_sum(
     spec: LocalSpec,
     params: Params,
@@ -318,13 +335,15 @@ def _clipped_sum(
     """The clipped sum of the first `count` of these rows of the image set."""
     width = rows.shape[0]
 
-    def with_size(size: int) -> clipping.ClippedSum:
+    def sum_of(chosen: jax.Array, first: Any) -> clipping.ClippedSum:
         with jax.named_scope("sampling"):
-            chosen = rows[:size]
             images = normalise(data.images[chosen], spec.pixel_mean, spec.pixel_std)
             labels = data.labels[chosen]
-            real = jnp.arange(size) < count
-        summed = spec.clipped_sum(params, mask, images, labels, real, bound)
+            real = first + jnp.arange(len(chosen)) < count
+        return spec.clipped_sum(params, mask, images, labels, real, bound)
+
+    def with_size(size: int) -> clipping.ClippedSum:
+        summed = sum_of(rows[:size], 0)
         short = (0, width - size)
         return summed._replace(
             norms=jnp.pad(summed.norms, short),
@@ -332,9 +351,48 @@ def _clipped_sum(
             finite=jnp.pad(summed.finite, short),
         )
 
+    if 0 < spec.microbatch < width:
+        return _sum_of_parts(sum_of, rows, count, spec.microbatch)
     sizes = sorted({min(size, width) for size in spec.padded_sizes})
     if not choose_size or len(sizes) == 1:
         return with_size(sizes[-1])
     smallest = jnp.sum(np.asarray(sizes, np.int32) < count, dtype=jnp.int32)
     branches = [lambda size=size: with_size(size) for size in sizes]
     return jax.lax.switch(smallest, branches)
+
+
+def _sum_of_parts(
+    sum_of: Callable[[jax.Array, Any], clipping.ClippedSum],
+    rows: jax.Array,
+    count: jax.Array,
+    part: int,
+) -> clipping.ClippedSum:
+    """The clipped sum of a batch by parts of so many rows, one after the other.
+
+    Every example is clipped by itself, so a sum of parts is the sum of the batch. There
+    are as many parts as the batch fills: padding costs nothing.
+    """
+    width = rows.shape[0]
+    whole = -(-width // part) * part
+    padded = jnp.pad(rows, (0, whole - width), mode="edge")
+    nothing = jax.tree.map(
+        lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
+        jax.eval_shape(sum_of, padded[:part], 0),
+    )
+    told = (nothing.norms, nothing.losses, nothing.finite)
+    told = jax.tree.map(lambda leaf: jnp.zeros((whole,), leaf.dtype), told)
+
+    def add(number: jax.Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
+        total, told = carry
+        first = number * part
+        one = sum_of(jax.lax.dynamic_slice(padded, (first,), (part,)), first)
+        told = jax.tree.map(
+            lambda all_of, some: jax.lax.dynamic_update_slice(all_of, some, (first,)),
+            told,
+            (one.norms, one.losses, one.finite),
+        )
+        return jax.tree.map(jnp.add, total, one.total), told
+
+    filled = -(-count // part)
+    total, told = jax.lax.fori_loop(0, filled, add, (nothing.total, told))
+    return clipping.ClippedSum(total, *(leaf[:width] for leaf in told))

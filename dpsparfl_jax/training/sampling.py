@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from dpsparfl_jax.training import threefry
 
@@ -22,17 +23,41 @@ def poisson_batches(
     size: jax.Array,
     *,
     steps: int,
-    table_length: int,
+    table_lengths: tuple[int, ...],
     capacity: int,
 ) -> Batches:
     """Includes each of the client's examples with probability q, anew at every step.
 
-    `inclusion` is the largest random word that includes (`packing.probability_word`).
+    `inclusion` is the largest random word that includes (`poisson.probability_word`).
     Included examples come first, in the order of their random words, so that what a
     full batch cuts off is a uniformly random part that no record influences; how likely
-    a cut is, `packing.overflow_probability` tells. An empty batch is legal.
-    Shapes: inclusion, size scalars; table_length M -> [steps, min(capacity, M)].
+    a cut is, `poisson.overflow_probability` tells. An empty batch is legal.
+
+    A word is drawn for each place of a table. Of ascending lengths of tables, a client
+    takes the first that holds its examples: the draws are the same in all of them.
+    Shapes: inclusion, size scalars; longest table M -> [steps, min(capacity, M)].
     """
+    width = min(capacity, table_lengths[-1])
+
+    def with_length(length: int) -> Batches:
+        return _draw(key, inclusion, size, steps, length, width)
+
+    if len(table_lengths) == 1:
+        return with_length(table_lengths[0])
+    first = jnp.sum(np.asarray(table_lengths, np.int32) < size, dtype=jnp.int32)
+    branches = [lambda length=length: with_length(length) for length in table_lengths]
+    return jax.lax.switch(first, branches)
+
+
+def _draw(
+    key: jax.Array,
+    inclusion: jax.Array,
+    size: jax.Array,
+    steps: int,
+    table_length: int,
+    width: int,
+) -> Batches:
+    """The batches from tables of one length; padded to `width` where that is longer."""
 
     def words_of_step(step: jax.Array) -> jax.Array:
         # A key per step and a counter per record: the draw of a record does not depend
@@ -48,7 +73,8 @@ def poisson_batches(
     included = (words <= inclusion) & (place < size)
     excluded = jnp.logical_not(included).astype(jnp.uint32)
     _, _, order = jax.lax.sort((excluded, words, place), dimension=1, num_keys=2)
-    width = min(capacity, table_length)
     drawn = jnp.sum(included, axis=1, dtype=jnp.int32)
     counts = jnp.minimum(drawn, width)
-    return Batches(order[:, :width], counts, drawn - counts)
+    positions = order[:, :width]
+    missing = width - positions.shape[1]
+    return Batches(jnp.pad(positions, ((0, 0), (0, missing))), counts, drawn - counts)

@@ -18,10 +18,9 @@ from scipy import stats
 
 from dpsparfl_jax.rng import LARGEST_NOISE, Purpose
 from dpsparfl_jax.training import keys, noise
-from dpsparfl_jax.types import ClientTables
 
 from . import probes
-from .program import Clients, Setting
+from .program import Clients, Setting, equal_tables
 
 FALSE_ALARM = 1e-4
 _STEPS = 4
@@ -51,21 +50,20 @@ def _releases(
     setting: Setting, record: int, seeds: int, clients: int, seed: int
 ) -> Values:
     """Releases of clients with one record that is not empty: [T, S, U, D]."""
-    indices = np.full(
+    rows = np.full(
         (seeds * clients, clients, setting.records), probes.NOTHING, np.int32
     )
-    indices[:, :, 0] = record
-    sizes = np.full((seeds * clients, clients), setting.records, np.int32)
+    rows[:, :, 0] = record
     roots = np.uint64(seed << 32) + np.arange(seeds, dtype=np.uint64)
     runs = Clients(
         setting,
         probes.loud_records(),
-        ClientTables(indices, sizes),
+        equal_tables(rows),
         np.repeat(roots, clients),
         np.tile(np.arange(clients), seeds),
     )
-    rows = [runs.release(number) for number in range(setting.rounds)]
-    return np.stack(rows).reshape(setting.rounds, seeds, clients, -1)
+    released = [runs.release(number) for number in range(setting.rounds)]
+    return np.stack(released).reshape(setting.rounds, seeds, clients, -1)
 
 
 def _test(name: str, found: float, expected: str, z: float) -> Statistic:

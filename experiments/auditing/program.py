@@ -18,7 +18,7 @@ from dpsparfl_jax.privacy.mechanism import Mechanism, Release
 from dpsparfl_jax.runner import programs, tasks
 from dpsparfl_jax.runner.run import Outline
 from dpsparfl_jax.sparsifiers import make_sparsifier
-from dpsparfl_jax.training import cohort, keys, models, server
+from dpsparfl_jax.training import cohort, keys, local, models, server
 from dpsparfl_jax.types import ClientTables, ImageSet, Params, RunConstants, ServerState
 
 from . import probes
@@ -80,6 +80,7 @@ class Setting:
             models.measure(self.model, probes.CLASSES, probes.SHAPE),
             capacity,
             poisson.padded_sizes(self.records, rate, capacity, choices),
+            (self.records,),
         )
 
     def program(self) -> programs.Program:
@@ -95,6 +96,14 @@ class Setting:
             ),
         )
         return programs.get_program(programs.program_key(settings, self.outline))
+
+
+def equal_tables(rows: NDArray[np.int32]) -> ClientTables:
+    """Tables of clients that own equally many records: rows [R, U, M]."""
+    runs, clients, each = rows.shape
+    first = np.broadcast_to(np.arange(clients, dtype=np.int32) * each, (runs, clients))
+    sizes = np.full((runs, clients), each, np.int32)
+    return ClientTables(rows.reshape(runs, -1), first, sizes)
 
 
 class Clients:
@@ -116,7 +125,7 @@ class Clients:
         Args:
             setting: what is audited.
             data: coded images, shared by all runs.
-            tables: which of them the clients of each run own, [R, U, M].
+            tables: which of them the clients of each run own.
             seeds: of the runs, [R].
             clients: which client of its table takes part in each run, [R].
             params: of every run before the first round; zeros unless given.
@@ -148,10 +157,9 @@ class Clients:
             sparsifier=make_sparsifier(setting.sparsifier),
             weight=1.0,
         )
-        self._data, self._device_tables, self._constants = self._put(
+        self._records, self._constants = self._put(
             (
-                data,
-                tables,
+                local.Records(data, tables.rows),
                 RunConstants(keys.root_key_words(seeds), server.plain_rates(runs)),
             )
         )
@@ -177,8 +185,7 @@ class Clients:
         rows = self._rows._replace(round=np.full_like(self._rows.round, round_index))
         self._state, told = self._program.step(
             self._state,
-            self._data,
-            self._device_tables,
+            self._records,
             self._constants,
             self._put(rows),
         )

@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsparfl_jax.training import keys
-from dpsparfl_jax.types import ClientTables, ImageSet
+from dpsparfl_jax.types import ImageSet
 
 from . import probes
-from .program import Clients, Setting
+from .program import Clients, Setting, equal_tables
 
 TOLERANCE = 2.2e-4
 _RATE = 1.0  # of a step: a release shows in the parameters with all of its digits
@@ -77,13 +77,12 @@ def differences(setting: Setting, data: ImageSet, seed: int) -> NDArray[np.float
     """Norm of what each canary of the set does to a release, over the bound."""
     first = 1 + _OTHERS
     count = len(data.labels) - first
-    indices = np.broadcast_to(np.arange(first, dtype=np.int32), (2 * count, first))
-    indices = indices.copy()[:, None]  # the null record comes first in both runs ...
-    indices[:count, 0, 0] = first + np.arange(count)  # ... unless the canary is in
-    sizes = np.full((2 * count, 1), first, np.int32)
+    rows = np.broadcast_to(np.arange(first, dtype=np.int32), (2 * count, first))
+    rows = rows.copy()[:, None]  # the null record comes first in both runs ...
+    rows[:count, 0, 0] = first + np.arange(count)  # ... unless the canary is in
     seeds = np.tile(np.uint64(seed << 32) + np.arange(count, dtype=np.uint64), 2)
     start = jax.device_get(setting.program().init(keys.init_key(seed)))
-    tables = ClientTables(indices, sizes)
+    tables = equal_tables(rows)
     runs = Clients(setting, data, tables, seeds, params=start, learning_rate=_RATE)
     released = runs.release(0)
     with np.errstate(invalid="ignore"):

@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from dpsparfl_jax.training import clipping, models
-from dpsparfl_jax.types import ClientTables, Params
+from dpsparfl_jax.types import Params
 
 from . import bounds, probes
-from .program import Clients, Setting
+from .program import Clients, Setting, equal_tables
 
 Scores = NDArray[np.float64]
 
@@ -119,11 +119,10 @@ def score(
     Runs that are `crowded` have records that oppose the canary in place of empty ones.
     """
     other = probes.OPPOSITE if crowded else probes.NOTHING
-    indices = np.full((2 * trials, 1, setting.records), other, np.int32)
-    indices[:, 0, 0] = np.repeat([probes.CANARY, probes.NOTHING], trials)
-    sizes = np.full((2 * trials, 1), setting.records, np.int32)
+    rows = np.full((2 * trials, 1, setting.records), other, np.int32)
+    rows[:, 0, 0] = np.repeat([probes.CANARY, probes.NOTHING], trials)
     seeds = np.uint64(seed << 32) + np.arange(2 * trials, dtype=np.uint64)
-    runs = Clients(setting, probes.loud_records(), ClientTables(indices, sizes), seeds)
+    runs = Clients(setting, probes.loud_records(), equal_tables(rows), seeds)
     direction = canary_direction(setting)
     ratio = crowded_log_ratio if crowded else log_ratio
     total = np.zeros(2 * trials)

@@ -14,7 +14,7 @@ from dpsparfl_jax.records import rows
 from dpsparfl_jax.runner import programs, tasks
 from dpsparfl_jax.runner.batch import Batch, lay_out
 from dpsparfl_jax.runner.run import Run
-from dpsparfl_jax.training import cohort, keys, server
+from dpsparfl_jax.training import cohort, keys, local, server
 from dpsparfl_jax.types import EvalRows, RunConstants
 from tests import toy
 
@@ -67,7 +67,8 @@ def test_a_run_is_its_schedule_round_by_round(alone):
             batch_size=6,
             capacity=run.outline.capacity,
         )
-        data = put((sets.train, batch.tables, constants, columns))
+        records = local.Records(sets.train, batch.tables.rows)
+        data = put((records, constants, columns))
         state, seen = batch.program.step(state, *data)
         told = batch.program.evaluate(
             state.params, *put((sets.test, EvalRows(test_rows, np.array([True]))))

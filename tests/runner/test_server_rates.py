@@ -283,20 +283,19 @@ def test_momentum_that_is_kept_goes_on_where_its_client_left_off(execution, devi
         outline.image_shape,
         steps=4,
         padded_sizes=outline.padded_sizes,
+        table_lengths=outline.table_lengths,
         optimizer="momentum",
     )
     train = jax.jit(functools.partial(local.train_client, spec, choose_size=False))
     kept = {}
+    records = local.Records(sets.train, batch.tables.rows)
     root = keys.root_key_words(settings.seed)[0]
     for t in range(plan.num_rounds):
         total, weights = jax.tree.map(np.zeros_like, params), 0.0
         for slot in np.flatnonzero(plan.sends[t]):
             task = Tasks(*(column[t, slot] for column in batch.tasks[0]))
             client = int(task.client)
-            records = local.ClientRecords(
-                batch.tables.indices[0, client], batch.tables.sizes[0, client]
-            )
-            result = train(params, sets.train, records, task, root, kept.get(client))
+            result = train(params, records, task, root, kept.get(client))
             kept[client] = result.optimizer
             total = jax.tree.map(
                 lambda a, b, w=task.weight: a + w * b, total, result.update

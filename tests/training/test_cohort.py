@@ -169,13 +169,13 @@ def test_one_trace_for_a_grid_and_no_implicit_transfer(world):
         )
         for t in range(3)
     ]
-    state, data, tables, constants, _ = cohort.replicate(
+    state, records, constants, _ = cohort.replicate(
         worlds.round_inputs(world, plans[0])
     )
     plans = [cohort.replicate(rows) for rows in plans]
     with jax.transfer_guard("disallow"):
         for rows in plans:
-            state, diagnostics = step(state, data, tables, constants, rows)
+            state, diagnostics = step(state, records, constants, rows)
         jax.block_until_ready(state)
     assert step._cache_size() == 1
     assert np.isfinite(jax.device_get(diagnostics.loss)).all()

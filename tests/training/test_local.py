@@ -30,7 +30,7 @@ def pieces(world, client, row, steps, capacity=12):
         jnp.uint32(row.inclusion),
         jnp.int32(world.tables.sizes[0, client]),
         steps=steps,
-        table_length=world.tables.indices.shape[-1],
+        table_lengths=(int(world.tables.sizes.max()),),
         capacity=capacity,
     )
     unit = jax.tree.map(jnp.zeros_like, params)
@@ -45,7 +45,7 @@ def pieces(world, client, row, steps, capacity=12):
 
 def batch_rows(world, client, batches):
     for positions, count in zip(batches.positions, batches.counts, strict=True):
-        yield world.tables.indices[0, client][positions[:count]]
+        yield world.tables.of(0, client)[positions[:count]]
 
 
 def normalised(world, rows):
@@ -54,15 +54,13 @@ def normalised(world, rows):
 
 def train(world, row, client, spec, choose_size=True):
     @jax.jit
-    def run(params, data, records, row, root):
+    def run(params, records, row, root):
         return local.train_client(
-            spec, params, data, records, row, root, choose_size=choose_size
+            spec, params, records, row, root, choose_size=choose_size
         )
 
-    records = local.ClientRecords(
-        world.tables.indices[0, client], world.tables.sizes[0, client]
-    )
-    arguments = (worlds.first_params(world), world.data, records, row, world.roots[0])
+    records = worlds.records(world)
+    arguments = (worlds.first_params(world), records, row, world.roots[0])
     return jax.device_get(run(*jax.tree.map(jnp.asarray, arguments)))
 
 
@@ -185,7 +183,7 @@ def test_full_sampling_of_one_client_is_gradient_descent():
     got = train(world, row, 0, spec).update["Dense_0"]["kernel"]
     layer = worlds.first_params(world)["Dense_0"]
     kernel, bias = layer["kernel"].astype(float), layer["bias"].astype(float)
-    rows = world.tables.indices[0, 0]
+    rows = world.tables.of(0, 0)
     pixels = normalised(world, rows).reshape(12, -1)
     for _ in range(5):
         grads = plain.logistic_gradients(kernel, bias, pixels, world.data.labels[rows])
@@ -203,6 +201,9 @@ def test_padded_sizes_and_methods_do_not_matter(model):
         (several, False),
         (worlds.make_spec(world, padded_sizes=(12,)), True),
         (worlds.make_spec(world, method="vmap"), True),
+        (worlds.make_spec(world, table_lengths=(20, 40)), True),
+        *((worlds.make_spec(world, microbatch=part), True) for part in (1, 5)),
+        (worlds.make_spec(world, microbatch=5), False),
     ]:
         other = train(world, row, client, spec, choose)
         for a, b in zip(jax.tree.leaves(base), jax.tree.leaves(other), strict=True):

@@ -15,7 +15,6 @@ import pytest
 
 from dpsparfl_jax.training import cohort, evaluate, local, models
 from dpsparfl_jax.types import (
-    ClientTables,
     EvalRows,
     ImageSet,
     RunConstants,
@@ -81,24 +80,28 @@ def training_program(model, chunk, devices):
     """
     net, params = param_shapes(model)
     spec = local.make_spec(
-        net, params, IMAGES[model], steps=STEPS, padded_sizes=(8, 16)
+        net,
+        params,
+        IMAGES[model],
+        steps=STEPS,
+        padded_sizes=(8, 16),
+        table_lengths=(EXAMPLES,),
     )
     mesh = cohort.task_mesh(jax.devices()[:devices])
     step = cohort.make_cohort_step(
         spec, execution="chunked", chunk_size=chunk, mesh=mesh
     )
-    tables = ClientTables(
-        array((1, CLIENTS, EXAMPLES), jnp.int32), array((1, CLIENTS), jnp.int32)
-    )
+    owners = array((1, CLIENTS * EXAMPLES), jnp.int32)
     rates = ServerRates(*(array((1,), jnp.float32) for _ in ServerRates._fields))
     constants = RunConstants(array((1, 2), jnp.uint32), rates)
     row = {"run": "i4", "client": "i4", "round": "i4", "active": "?"}
-    row |= {"keep": "u4", "inclusion": "u4"}
+    row |= {"keep": "u4", "inclusion": "u4", "first": "i4", "size": "i4"}
     rows = Tasks(
         *(array((CLIENTS,), np.dtype(row.get(name, "f4"))) for name in Tasks._fields)
     )
     state = ServerState(one_run(params), optax.EmptyState(), one_run(params))
-    return step, (state, image_set(model), tables, constants, rows), params
+    records = local.Records(image_set(model), owners)
+    return step, (state, records, constants, rows), params
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)

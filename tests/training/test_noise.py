@@ -109,10 +109,7 @@ def trainer(steps):
     def train(records, row, root):
         mask_key = keys.task_key(root, Purpose.MASK, row.round, row.client)
         mask = masks.bernoulli_mask(mask_key, params, row.keep)
-        data = jax.tree.map(jnp.asarray, world.data)
-        result = local.train_client(
-            spec, params, data, records, row, root, choose_size=True
-        )
+        result = local.train_client(spec, params, records, row, root, choose_size=True)
         return mask, result
 
     return world, train
@@ -135,9 +132,7 @@ def pure_noise(
     )
     row = jax.tree.map(lambda leaf: leaf[0], rows)
     row = row._replace(inclusion=np.uint32(0), **changes)
-    records = local.ClientRecords(
-        world.tables.indices[0, client], world.tables.sizes[0, client]
-    )
+    records = jax.tree.map(jnp.asarray, worlds.records(world))
     mask, result = train(records, row, keys.root_key_words(seed)[0])
     return flatten(mask), result
 

@@ -63,8 +63,7 @@ def test_norms_of_a_large_network_do_not_depend_on_the_method():
 
 
 def owned(world):
-    tables = jax.tree.map(lambda table: np.asarray(table)[0], world.tables)
-    return [row[:size] for row, size in zip(tables.indices, tables.sizes, strict=True)]
+    return [world.tables.of(0, client) for client in range(len(world.tables.sizes[0]))]
 
 
 def choose(world, way, answering=None):

@@ -15,16 +15,16 @@ from dpsparfl_jax.training import sampling
 SIZE, TABLE, STEPS = 200, 230, 5000
 
 
-def draw(rate, seed=0, capacity=TABLE, steps=STEPS, size=SIZE, table=TABLE):
+def draw(rate, seed=0, capacity=TABLE, steps=STEPS, size=SIZE, table=(TABLE,)):
     batches = jax.jit(
         sampling.poisson_batches,
-        static_argnames=("steps", "table_length", "capacity"),
+        static_argnames=("steps", "table_lengths", "capacity"),
     )(
         jax.random.key(seed),
         jnp.uint32(poisson.probability_word(rate)),
         jnp.int32(size),
         steps=steps,
-        table_length=table,
+        table_lengths=table,
         capacity=capacity,
     )
     return jax.tree.map(np.asarray, batches)
@@ -69,10 +69,12 @@ def test_counts_and_inclusions_are_binomial(rate):
 
 
 def test_a_record_is_drawn_alike_whatever_the_table_is_padded_to():
-    short, long = draw(0.04, steps=50), draw(0.04, steps=50, table=2 * TABLE)
-    np.testing.assert_array_equal(short.counts, long.counts)
-    for a, b, n in zip(short.positions, long.positions, short.counts, strict=True):
-        np.testing.assert_array_equal(a[:n], b[:n])
+    own = draw(0.04, steps=50)
+    for table in ((2 * TABLE,), (SIZE, 2 * TABLE), (SIZE - 1, TABLE)):
+        other = draw(0.04, steps=50, table=table)
+        np.testing.assert_array_equal(own.counts, other.counts)
+        for a, b, n in zip(own.positions, other.positions, own.counts, strict=True):
+            np.testing.assert_array_equal(a[:n], b[:n])
 
 
 def test_positions_are_distinct_and_full_rate_takes_everybody():
