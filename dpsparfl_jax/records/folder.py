@@ -14,6 +14,7 @@ process at a time.
 import contextlib
 import csv
 import dataclasses
+import hashlib
 import io
 import json
 import os
@@ -90,13 +91,19 @@ class RunFolder:
         with writing(self.path / ROUNDS):
             os.fsync(self._rounds.fileno())
 
-    def write_clients(self, clients: Sequence[Row]) -> None:
-        """Writes the table of clients."""
+    def write_clients(self, clients: Sequence[Row]) -> str:
+        """Writes the table of clients; gives its hash."""
         text = io.StringIO()
         table = csv.DictWriter(text, fieldnames=list(clients[0]), lineterminator="\n")
         table.writeheader()
         table.writerows(clients)
         write_whole(self.path / CLIENTS, text.getvalue())
+        return self.digest_clients()
+
+    def digest_clients(self) -> str:
+        """A hash of the table of clients; empty if there is none."""
+        path = self.path / CLIENTS
+        return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
     def finish(self, facts: dict[str, Any]) -> None:
         """Writes DONE."""
@@ -210,11 +217,12 @@ def load_run(path: str | os.PathLike[str], name: str = "") -> RecordedRun:
     folder = pathlib.Path(path)
     rounds, facts = read_rounds(folder), _read_facts(folder / DONE)
     clients = _read_clients(folder / CLIENTS)
-    if facts and (len(rounds) != facts["rounds"] or clients.empty):
+    least = facts.get("clients", 1)  # versions before 0.3 did not write it
+    if facts and (len(rounds) != facts["rounds"] or len(clients) < least):
         raise InputError(
             f"{folder} holds a finished run of {facts['rounds']} rounds, but {ROUNDS} "
-            f"has only {len(rounds)} that are whole, or {CLIENTS} is missing: restore "
-            f"them, or delete {DONE} and resume the run."
+            f"has only {len(rounds)} that are whole, or {CLIENTS} is missing or cut "
+            f"off: restore them, or delete {DONE} and resume the run."
         )
     return RecordedRun(
         name or folder.name,
@@ -230,7 +238,10 @@ def _read_clients(path: pathlib.Path) -> pd.DataFrame:
     if not path.is_file():
         return pd.DataFrame()
     try:
-        table = pd.read_csv(path)
+        content = path.read_text(encoding="utf-8")
+        if not content.endswith("\n"):
+            raise ValueError("it ends within a line")
+        table = pd.read_csv(io.StringIO(content))
         table["epsilon_spent"]
     except (OSError, ValueError, KeyError) as reason:
         raise InputError(

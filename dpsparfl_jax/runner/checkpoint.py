@@ -39,6 +39,7 @@ class Restored(NamedTuple):
     optimizer: list[Any]  # leaves of the optimizers' states: server's, then clients'
     average: Params | None
     complaints: list[str]  # checkpoints that were passed over, and why
+    beside: str = ""  # what was saved with it
 
 
 def digest(tree: Any) -> str:
@@ -77,8 +78,8 @@ class Checkpoints:
         finally:
             logger.setLevel(level)
 
-    def save(self, rounds: int, state: ServerState) -> None:
-        """Keeps the server's state after so many rounds."""
+    def save(self, rounds: int, state: ServerState, beside: str = "") -> None:
+        """Keeps the server's state after so many rounds, and a word beside it."""
         items: dict[str, Any] = {_PARAMS: ocp.args.StandardSave(state.params)}
         optimizer = jax.tree.leaves((state.optimizer, state.clients))
         if optimizer:  # plain addition has no state, and Orbax saves no empty tree
@@ -87,7 +88,7 @@ class Checkpoints:
         if average is not None:  # else the parameters say it all
             items[_AVERAGE] = ocp.args.StandardSave(average)
         content = _digest_all(state.params, optimizer, average)
-        facts = {"rounds": rounds, "digest": content}
+        facts = {"rounds": rounds, "digest": content, "beside": beside}
         items[_FACTS] = ocp.args.JsonSave(facts)
         try:
             self._check_room(_bytes_of((state.params, optimizer, average)))
@@ -149,7 +150,8 @@ class Checkpoints:
                 )
                 continue
             try:
-                return Restored(rounds, *self._read(rounds, like), complaints)
+                params, optimizer, average, beside = self._read(rounds, like)
+                return Restored(rounds, params, optimizer, average, complaints, beside)
             except Exception as reason:  # Orbax raises what its storage raises
                 first = str(reason).strip().splitlines() or [type(reason).__name__]
                 complaints.append(f"checkpoint {rounds} is damaged ({first[0][:120]})")
@@ -157,7 +159,7 @@ class Checkpoints:
 
     def _read(
         self, rounds: int, like: ServerState | None
-    ) -> tuple[Params, list[Any], Params]:
+    ) -> tuple[Params, list[Any], Params, str]:
         checksum = self._checksum(rounds)  # missing if killed just before it
         if checksum.is_file():
             if checksum.read_text() != _digest_files(self.path / str(rounds)):
@@ -176,6 +178,7 @@ class Checkpoints:
         content = _digest_all(params, optimizer, average)
         facts = {"rounds": rounds, "digest": content}
         average = params if average is None else average
+        beside = read[_FACTS].pop("beside", "")  # versions before 0.3 had none
         if read[_FACTS] != facts:
             raise ValueError("its contents do not match their checksum")
         if like is not None:
@@ -183,7 +186,7 @@ class Checkpoints:
             expected = like.params, leaves, like.params
             if _shapes((params, optimizer, average)) != _shapes(expected):
                 raise ValueError("it belongs to a model or server of other shapes")
-        return params, optimizer, average
+        return params, optimizer, average, beside
 
     def close(self) -> None:
         """Ends Orbax's threads."""

@@ -22,6 +22,7 @@ from dpsparfl_jax.errors import InputError, UnfinishedRunError
 from dpsparfl_jax.planning import schedule as schedule_lib
 from dpsparfl_jax.planning.schedule import Schedule
 from dpsparfl_jax.privacy.clip_norm import ClipNorm
+from dpsparfl_jax.runner import image_feed
 from dpsparfl_jax.runner.checkpoint import Checkpoints
 from dpsparfl_jax.runner.devices import chosen_devices
 from dpsparfl_jax.runner.run import Run, digest_owners
@@ -121,10 +122,13 @@ class FolderSink:
     def _restore(self, first: ServerState) -> Beginning:
         self._checkpoints = Checkpoints(self.folder)
         most = len(records.read_rounds(self.folder))
-        if not (self.folder / records.CLIENTS).is_file():
-            # The last round makes that table.
+        table = self.writer.digest_clients()
+        if not table:  # the last round makes it
             most = min(most, self.run.schedule.num_rounds - 1)
         restored = self._checkpoints.restore(first, most)
+        if restored.beside and restored.beside != table:
+            self._warn(f"{self.run.name}: {records.CLIENTS} is damaged: made anew.")
+            restored = self._checkpoints.restore(first, restored.rounds - 1)
         if restored.complaints:
             where = f"round {restored.rounds}" if restored.rounds else "the start"
             complaints = "; ".join(restored.complaints)
@@ -148,6 +152,7 @@ class FolderSink:
                 "images": run.data.images.digest,
                 "owners": digest_owners(run.data.clients),
             },
+            "images_are": image_feed.choose_place(run),
             "clip_norm": clip._asdict(),
             "num_parameters": run.outline.model.parameters,
             "padded_batch": run.outline.capacity,
@@ -232,15 +237,22 @@ class FolderSink:
         if record.state is not None:
             assert self._checkpoints is not None
             self.writer.sync()
+            table = ""
             if record.clients is not None:
-                self.writer.write_clients(record.clients)
-            self._checkpoints.save(record.row["round"], record.state)
+                table = self.writer.write_clients(record.clients)
+            self._checkpoints.save(record.row["round"], record.state, table)
             if record.clients is not None:
                 self._finish()
 
     def _finish(self) -> None:
         schedule = self.run.schedule
-        self.writer.finish({"rounds": schedule.num_rounds, "reason": schedule.reason})
+        self.writer.finish(
+            {
+                "rounds": schedule.num_rounds,
+                "clients": len(schedule.budget),
+                "reason": schedule.reason,
+            }
+        )
         self.is_done = True
 
     def close(self) -> None:

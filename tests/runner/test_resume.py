@@ -145,6 +145,31 @@ def test_a_damaged_row_is_named_and_nothing_is_lost(whole, tmp_path):
     assert run_facts.facts(folder) == run_facts.facts(whole / "p0")
 
 
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda table: table[:-3], "it ends within a line"),
+        (lambda table: table[: table[:-1].rindex(b"\n") + 1], "missing or cut off"),
+        (lambda table: table.replace(b"0,", b"1,", 1), ""),  # a number like others
+    ],
+)
+def test_a_damaged_table_of_clients_is_refused_or_made_anew(
+    whole, tmp_path, damage, told
+):
+    folder = unfinished(whole, tmp_path)
+    (folder / records.CLIENTS).write_bytes(
+        damage((whole / "p0" / records.CLIENTS).read_bytes())
+    )
+    if told:
+        shutil.copy(whole / "p0" / records.DONE, folder)
+        with pytest.raises(InputError, match=told):
+            records.load_run(folder)
+        (folder / records.DONE).unlink()
+    _, log = run(tmp_path, RUNS[0], resume=True)
+    assert "clients.csv is damaged: made anew" in log.text
+    assert run_facts.facts(folder) == run_facts.facts(whole / "p0")
+
+
 def test_without_any_good_checkpoint_a_run_starts_again(whole, tmp_path):
     folder = unfinished(whole, tmp_path)
     shutil.rmtree(folder / checkpoint.FOLDER)
