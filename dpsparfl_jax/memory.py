@@ -1,9 +1,11 @@
-"""What is too large for this machine, said before it is tried.
+"""What is too large for this machine, said before it is tried; and freed memory.
 
 Estimates are of the arrays that grow with the settings, and on the low side: what they
 refuse cannot work, what they let pass may still be too much.
 """
 
+import contextlib
+import ctypes
 import os
 import pathlib
 
@@ -48,6 +50,15 @@ def require_cell(num_clients: int, num_channels: int) -> None:
         f"planning {num_clients:,} clients on {num_channels:,} channels",
         "lower data.num_clients or wireless.num_channels",
     )
+
+
+def give_back() -> None:
+    """Gives freed memory back to the system, where the C library can.
+
+    Compiling a program of 20 million parameters leaves 270 MB that nobody uses.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _gigabytes(count: float) -> str:

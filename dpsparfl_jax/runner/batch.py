@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsparfl_jax import memory
 from dpsparfl_jax.client_values import client_values
 from dpsparfl_jax.config_values import noise_seed
 from dpsparfl_jax.data import packing
@@ -59,6 +60,7 @@ class _Progress(NamedTuple):
 class _Coming(NamedTuple):
     """A round that can be dispatched: records are on the devices, the rest is not."""
 
+    is_first: bool
     rounds: NDArray[np.int64]  # [R] round of each run, also of those that have ended
     records: Records
     tasks: Tasks
@@ -117,12 +119,6 @@ class Batch:
         self.tables = packing.pack_clients(
             [run.data.clients.train for run in runs], len(sets.train.labels)
         )
-        self.initial = [
-            programs.initial_state(
-                self.program, run.settings.seed, len(run.outline.sizes)
-            )
-            for run in runs
-        ]
         self.clip_norms = [self._clip_norm(number) for number in range(len(runs))]
         self.tasks = [
             lay_out(run, number, self.tables, clip.value)
@@ -145,13 +141,23 @@ class Batch:
         channels = [run.settings.wireless.num_channels for run in runs]
         self.first_slot = np.concatenate([[0], np.cumsum(channels)])
 
+    @property
+    def initial(self) -> list[ServerState]:
+        """What runs start from; made anew each time, for models may be large."""
+        return [self._initial(run) for run in self.runs]
+
+    def _initial(self, run: Run) -> ServerState:
+        return programs.initial_state(
+            self.program, run.settings.seed, len(run.outline.sizes)
+        )
+
     def _clip_norm(self, number: int) -> ClipNorm:
         run = self.runs[number]
         able = np.flatnonzero(run.plan.ledger.live)
         sets = run.data.images.sets
         return choose_clip_norm(
             run.settings,
-            lambda images: self.program.norms(self.initial[number].params, images),
+            lambda images: self.program.norms(self._initial(run).params, images),
             sets.train,
             sets.test,
             [run.data.clients.train[client] for client in able],
@@ -174,6 +180,7 @@ class Batch:
         """
         starts = np.array(first_rounds or [0] * len(self.runs), np.int64)
         progress = self._place(states or self.initial)
+        del states  # may be large
         waiting: collections.deque[_Inflight] = collections.deque()
         watch = _Watch(clock)
         with contextlib.closing(self._coming(starts)) as coming:
@@ -194,15 +201,16 @@ class Batch:
         steps = range(int(np.max(self.lengths - starts, initial=0)))
         feed = self._make_feed(self._tasks_at(starts + step)[0] for step in steps)
 
-        def rounds() -> Generator[_Coming, None, None]:
+        def ready() -> Generator[_Coming, None, None]:
             for step in steps:
                 rows, row_of_slot = self._tasks_at(starts + step)
                 records, addressed = feed.of_round(rows)
-                yield _Coming(starts + step, records, addressed, row_of_slot)
+                rounds = starts + step
+                yield _Coming(step == 0, rounds, records, addressed, row_of_slot)
 
         if self.images == "resident":
-            return rounds()
-        return prefetch(rounds(), image_feed.ROUNDS_AHEAD)
+            return ready()
+        return prefetch(ready(), image_feed.ROUNDS_AHEAD)
 
     def _make_feed(self, every: Iterable[Tasks]) -> image_feed.Feed:
         """Where the records of these rounds come from."""
@@ -251,6 +259,8 @@ class Batch:
             RunConstants(progress.root_keys, self._put(self._rates_at(rounds))),
             self._put(ready.tasks),
         )
+        if ready.is_first:  # the program was compiled, and begins to fill the memory
+            memory.give_back()
         evaluated = np.zeros(len(self.runs), bool)
         evaluated[running] = (rounds[running] + 1) % self.eval_every[running] == 0
         evaluated[ends] = True

@@ -243,6 +243,14 @@ def _train(jobs: Sequence[_Job], hooks: Hooks) -> Iterator[tuple[Run, Row]]:
     ]
     every = [job.sink.snapshot_every for job in jobs]
     first_rounds = [beginning.rounds for beginning in beginnings]
+    trained = batch.train(
+        [beginning.state for beginning in beginnings],
+        first_rounds,
+        snapshot_every=min((each for each in every if each), default=0),
+        stop=hooks.stop,
+        clock=hooks.clock,
+    )
+    del beginnings  # models may be large
     bar = tqdm(
         desc=f"{len(jobs)} run{'s' * (len(jobs) > 1)}",
         total=int(np.sum(batch.lengths)),
@@ -252,13 +260,7 @@ def _train(jobs: Sequence[_Job], hooks: Hooks) -> Iterator[tuple[Run, Row]]:
         leave=False,
     )
     with bar:
-        for outputs in batch.train(
-            [beginning.state for beginning in beginnings],
-            first_rounds,
-            snapshot_every=min((each for each in every if each), default=0),
-            stop=hooks.stop,
-            clock=hooks.clock,
-        ):
+        for outputs in trained:
             for output in outputs:
                 job = jobs[output.run]
                 record = _record(job.run, tables[output.run], output)

@@ -67,8 +67,11 @@ _Cells = list[list[_Slots]]
 
 
 def _dealt(tasks: int, devices: int) -> _Cells:
-    """In turn, some tasks a phase: meeting after each would make devices wait."""
-    phase = devices * _LARGEST_SHARE
+    """In turn, some tasks a phase: meeting after each would make devices wait.
+
+    One device waits for nobody, and need not keep updates.
+    """
+    phase = devices * (_LARGEST_SHARE if devices > 1 else 1)
     ranges = [(first, min(first + phase, tasks)) for first in range(0, tasks, phase)]
     return [
         [
