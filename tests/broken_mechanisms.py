@@ -119,10 +119,10 @@ def divide_by_realised_batch(patch):
     real_advance, real_sum = local.advance, local._clipped_sum
     real_noise, seen = noise.add_noise, {}
 
-    def advance(spec, prepared, state, data, records, task, steps, *, choose_size):
+    def advance(spec, prepared, state, records, task, steps, *, choose_size):
         seen["expected"] = task.batch_size
         return real_advance(
-            *(spec, prepared, state, data, records, task, steps),
+            *(spec, prepared, state, records, task, steps),
             choose_size=choose_size,
         )
 

@@ -127,8 +127,9 @@ def test_stopping_leaves_a_snapshot_of_every_live_run(alone):
 
 def test_nothing_moves_between_host_and_device_but_by_intent():
     batch = Batch(prepared(*GRID[:2]))
+    first = batch.initial
     with jax.transfer_guard("disallow"):
-        assert len(train(batch, snapshot_every=2)) == 9
+        assert len(train(batch, first, snapshot_every=2)) == 9
 
 
 @pytest.mark.slow
