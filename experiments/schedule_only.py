@@ -44,6 +44,8 @@ RUNS = (
     ("random", ""),
 )
 
+_ALL_PLANNED = ("schedule.policy", "schedule.solver")
+
 
 def variants(settings: config.RunConfig) -> dict[str, config.RunConfig]:
     """The settings with every policy and solver, by name."""
@@ -77,6 +79,15 @@ def line(name: str, settings: config.RunConfig, plan: Schedule, seconds: float) 
     )
 
 
+def _notes(settings: config.RunConfig) -> list[str]:
+    """Sentences on flags that change nothing."""
+    planned = [name for name in _ALL_PLANNED if cli.is_set(name)]
+    return [
+        *(f"{name} has no effect: all of them are planned." for name in planned),
+        *cli.notes(settings, _ALL_PLANNED),
+    ]
+
+
 def main() -> None:
     """Plans, prints, draws and saves."""
     for flag, path in (
@@ -92,6 +103,8 @@ def main() -> None:
     from dpsparfl_jax.report import plan_pictures  # loads matplotlib
 
     settings = cli.config_from_flags(presets.get_preset(_PRESET.value).settings)
+    for note in _notes(settings):
+        print(note, file=sys.stderr)
     from dpsparfl_jax.runner.run import Run  # JAX takes seconds to load
 
     run = Run(_PRESET.value, settings).outlined()

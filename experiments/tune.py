@@ -60,6 +60,8 @@ def main() -> int:
     settings = [grid.change(base, drawn) for drawn in trials]
     for each in settings:
         preflight.check(each)
+    for note in cli.notes(base, list(trials[0])):
+        print(note, file=sys.stderr)
     out = cli.check_folder("out", _OUT.value)
     from . import tuning  # JAX takes seconds to load: flags are good by now
 

@@ -15,7 +15,8 @@ from tests.experiments.small_runs import SMALL
 
 SETTINGS = tuple(flag for flag in SMALL if not flag.startswith("--length.rounds"))
 SPACE = "--search=training.learning_rate=0.01..0.3;server.averaging=ema,tail"
-FLAGS = (SPACE, "--trials=4", "--rounds=1,2", "--kept=0.5")
+IDLE = "--data.dirichlet_alpha=1"  # their partition does not ask for it
+FLAGS = (SPACE, "--trials=4", "--rounds=1,2", "--kept=0.5", IDLE)
 
 
 def tune(out, *flags):
@@ -33,6 +34,7 @@ def tuned(tmp_path_factory):
 def test_the_better_half_goes_on_and_the_best_is_told(tuned):
     out, _, done = tuned
     assert done.returncode == 0, done.stderr
+    assert "data.dirichlet_alpha has no effect with data.partition=iid." in done.stderr
     runs = {run.path.name: run for run in records.find_runs([out / "rung1"])}
     assert sorted(runs) == [f"trial{n:03d}" for n in range(4)]
     scores = {
