@@ -2,10 +2,10 @@
 
 Of a hundred thousand clients on a hundred channels, few can be in a best allocation.
 The cheapest on each channel are candidates, and the round is solved for them alone.
-Prices of channels then prove, deadline by deadline, below which cost on a channel an
-outsider could do better: those who cost less are taken in, and the round is solved
-again. On no channel does a client do better than it would on its best one, so that most
-outsiders are ruled out by one number each.
+What proves their optimum also tells, for every interval of deadlines, below which cost
+on a channel an outsider could do better: those who cost less are taken in, and the
+intervals where they do are proven again. On no channel does a client do better than on
+its best one, so that most outsiders are ruled out by one number each.
 """
 
 import bisect
@@ -27,6 +27,7 @@ from dpsparfl_jax.scheduling.problem import (
 )
 from dpsparfl_jax.scheduling.search import (
     Search,
+    branch_and_bound,
     cuts,
     descend,
     least_costs,
@@ -42,11 +43,12 @@ _CROWD = 8  # clients a channel, at least
 _FIRST = 4  # candidates a channel
 _STRIDE = 1.3  # between deadlines that are tried first
 _DEADLINES = 80  # of them, at most
-_TURNS = 20  # of solving and taking in others
+_TURNS = 60  # of taking in others
 _NARROW = 1e-12  # of a deadline: no interval is cut any further
-_FINE = 1e-3  # the same, where many outsiders may be of use
+_FINE = 1e-4  # the same, where many outsiders may be of use
 _FEW = 2  # outsiders a channel that may as well be taken in
 _ROUNDING = 1e-10  # relative, of a value
+_LEAST_GAP = 1e-12  # the same, of the certificate
 _BLOCK = 2**18  # edges whose costs are found at once: they stay in a core's memory
 # How far deadlines are from the best one, relative to it, in groups: outsiders are
 # judged by the latest deadline of a group.
@@ -66,6 +68,13 @@ class Level(NamedTuple):
     deadline: float  # to here
     cost: Array  # [N]
     full: bool = True  # whether candidates can use all channels by then
+
+    def halves(self) -> list[Interval]:
+        """The two halves of its interval, or all of it if it is small."""
+        middle = (self.first + self.deadline) / 2
+        if self.deadline - self.first <= _FINE * self.deadline:
+            return [(self.first, self.deadline)]
+        return [(self.first, middle), (middle, self.deadline)]
 
 
 class Sieve:
@@ -106,17 +115,23 @@ class Sieve:
         count = min(2 * self.channels, self.problem.num_clients - 1)
         alone = costs_at(self.alone, deadline)[:, 0]
         overall = np.argpartition(alone, count)[:count]
-        rows = np.zeros((0, self.channels), np.intp)
-        costs = np.zeros((0, self.channels))
         everybody = np.arange(self.problem.num_clients)
-        for numbers, block in self._blocks(everybody, deadline):
+        return np.union1d(self._first_on_channels(everybody, deadline), overall)
+
+    def _first_on_channels(
+        self, rows: NDArray[np.intp], deadline: float
+    ) -> NDArray[np.intp]:
+        """Those of these clients who are among the cheapest of some channel."""
+        kept = np.zeros((0, self.channels), np.intp)
+        costs = np.zeros((0, self.channels))
+        for numbers, block in self._blocks(rows, deadline):
             costs = np.concatenate([costs, block])
-            rows = np.concatenate([rows, np.repeat(numbers[:, None], self.channels, 1)])
+            kept = np.concatenate([kept, np.repeat(numbers[:, None], self.channels, 1)])
             if len(costs) > _FIRST:
-                kept = np.argpartition(costs, _FIRST, axis=0)[:_FIRST]
-                costs = np.take_along_axis(costs, kept, 0)
-                rows = np.take_along_axis(rows, kept, 0)
-        return np.union1d(rows, overall)
+                least = np.argpartition(costs, _FIRST, axis=0)[:_FIRST]
+                costs = np.take_along_axis(costs, least, 0)
+                kept = np.take_along_axis(kept, least, 0)
+        return np.unique(kept)
 
     def cheaper(self, level: Level) -> NDArray[np.intp]:
         """Clients who cost less than a level on some channel."""
@@ -167,12 +182,13 @@ class Sieve:
         return levels
 
     def missing(
-        self, search: Search, rows: NDArray[np.intp], levels: list[Level], gap: float
+        self, search: Search, rows: NDArray[np.intp], levels: list[Level]
     ) -> tuple[NDArray[np.intp], list[Interval]]:
         """Outsiders who are below a level, and the intervals where they are.
 
-        They are judged by several intervals at a time; where that is too coarse, by
-        fewer and smaller ones.
+        They are judged by several intervals at a time, and by fewer where too many are
+        below. If many are below in one interval, the best of them are told, and it is
+        halved: with better candidates and smaller intervals, levels are lower.
         """
         best, found = search.best.deadline, [np.zeros(0, np.intp)]
         groups: dict[tuple[bool, bool, int], list[Level]] = {}
@@ -180,32 +196,23 @@ class Sieve:
             far = bisect.bisect(_GROUPS, abs(level.deadline - best) / best)
             key = level.full, level.deadline > best, far
             groups.setdefault(key, []).append(level)
-        waiting, open_again = list(groups.values()), []
+        waiting, again = list(groups.values()), []
         while waiting:
             group = waiting.pop()
             cost = np.max([level.cost for level in group], axis=0)
             last = group[-1]._replace(cost=cost)
             others = np.setdiff1d(self.cheaper(last), rows)
-            if len(others) == 0:
+            many = len(others) > _FEW * self.channels
+            if many and len(group) > 1:
+                waiting += [group[: len(group) // 2], group[len(group) // 2 :]]
                 continue
-            parts = [group[: len(group) // 2], group[len(group) // 2 :]]
-            if len(group) == 1:
-                parts = [[half] for half in self._halves(search, group[0], gap)]
-            if parts and len(others) > _FEW * self.channels:
-                waiting += parts
-            else:
-                found.append(others)
-                open_again += [(level.first, level.deadline) for level in group]
-        return np.unique(np.concatenate(found)), open_again
-
-    def _halves(self, search: Search, level: Level, gap: float) -> list[Level]:
-        """Levels of both halves of an interval; none if it is small enough."""
-        middle = (level.first + level.deadline) / 2
-        if level.deadline - level.first <= _FINE * level.deadline:
-            return []
-        first = self._level(search, level.first, middle, gap)
-        last = self._level(search, middle, level.deadline, gap)
-        return [] if first is None or last is None else [first, last]
+            if many:
+                others = self._first_on_channels(others, last.deadline)
+                again += last.halves()
+            elif len(others):
+                again += [(level.first, level.deadline) for level in group]
+            found.append(others)
+        return np.unique(np.concatenate(found)), again
 
     def _level(self, search: Search, a: float, b: float, gap: float) -> Level | None:
         """The level for deadlines from a to b; None if the interval is too wide.
@@ -276,15 +283,16 @@ def optimum(problem: RoundProblem, tolerance: float) -> Allocation | None:
         return None
     rows, search = settled
     gap = tolerance * float(np.max(problem.reward)) * sieve.channels
-    gap = max(gap, _ROUNDING * abs(search.best.value))
-    high, nodes = sieve.latest(search.best.value), 0
+    gap = max(gap, _LEAST_GAP * abs(search.best.value))
+    _, nodes = branch_and_bound(search, tolerance)  # for the best of candidates
+    high = sieve.latest(search.best.value)
     waiting = list(itertools.pairwise(cuts(sieve.low, high, search.best.deadline, 2)))
     for _ in range(_TURNS):
         levels = sieve.prove(search, waiting, gap)
         if levels is None:
             return None
         nodes += len(levels)
-        missing, waiting = sieve.missing(search, rows, levels, gap)
+        missing, waiting = sieve.missing(search, rows, levels)
         if missing.size == 0:
             best = search.best.value
             # The least price was added here: see `branch_and_bound`.
@@ -296,6 +304,7 @@ def optimum(problem: RoundProblem, tolerance: float) -> Allocation | None:
             return None
         larger = Search(take_clients(sieve.problem, more))
         larger.learn(search, np.searchsorted(more, rows))
+        descend(larger, larger.best.deadline)  # the new ones may do better at once
         rows, search = more, larger
     return None
 

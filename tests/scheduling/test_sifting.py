@@ -133,7 +133,7 @@ def test_nobody_useful_is_left_out(seed):
         gap = 1e-6 * TRADEOFF
         range_of = [(sieve.low, sieve.latest(search.best.value))]
         levels = sieve.prove(search, range_of, gap)
-        missing, _ = sieve.missing(search, rows, levels, gap)
+        missing, _ = sieve.missing(search, rows, levels)
         alone = joint.solve_joint(search.given)  # the proof has found it too
         assert search.best.value == pytest.approx(alone.value, abs=gap)
         for deadline in search.best.deadline * np.linspace(0.5, 2.0, 40):
