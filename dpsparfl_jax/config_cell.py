@@ -7,6 +7,8 @@ from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.options import Section, opt
 from dpsparfl_jax.registry import POLICIES, SOLVERS
 
+FAIRNESS_RULES = ("signed", "paper", "c7")  # by which fairness queues move
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WirelessConfig(Section):
@@ -184,7 +186,7 @@ class ScheduleConfig(Section):
         "signed",
         "fairness queue: signed, the printed one (at most beta), or that of "
         "constraint C7 (at least beta)",
-        choices=("signed", "paper", "c7"),
+        choices=FAIRNESS_RULES,
     )
     margin_db: float = opt(
         0.0, "plans take uplink gains to be smaller by this, in dB", low=0, high=200

@@ -62,6 +62,13 @@ class PrivacyConfig(Section):
     max_participations: int = opt(
         2000, "participations after which a client retires whatever its budget", low=1
     )
+    most_mechanisms: int = opt(
+        64,
+        "mechanisms (sampling rates, noise) that are accounted for one by one; where "
+        "clients have more, their sampling rates are rounded up to so many, so that "
+        "nobody is charged too little",
+        low=1,
+    )
     clip_calibration: str = opt(
         "none",
         "where the clip norm comes from: none keeps training.clip_norm; median is the "

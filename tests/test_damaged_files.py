@@ -146,7 +146,7 @@ def test_schedules(tmp_path, plan, damage):
     st.none() | ARRAYS,
 )
 def test_schedules_with_a_column_of_another_kind(tmp_path, plan, name, column):
-    columns = dataclasses.asdict(plan) | {"reason": np.array(plan.reason)}
+    columns = dataclasses.asdict(plan)
     columns = columns | {name: column} if column is not None else columns
     if column is None:
         del columns[name]

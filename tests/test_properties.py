@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dpsparfl_jax import config, config_values
 from dpsparfl_jax.config import DataConfig
+from dpsparfl_jax.config_cell import FAIRNESS_RULES
 from dpsparfl_jax.data import partition
 from dpsparfl_jax.data.files import LabelledSets
 from dpsparfl_jax.errors import InputError
@@ -278,8 +279,8 @@ def schedules(draw):
         shape = (rounds, channels)
         if field.name in schedule_lib._SCALARS:
             shape = (rounds,)
-        elif field.name in schedule_lib._PER_CLIENT:
-            shape = (rounds, clients)
+        elif field.name == "epsilon_curve":
+            shape = (2, rounds * channels + 1)
         elif field.name in ("affordable", "budget", "rate"):
             shape = (clients,)
         columns[field.name] = chance.normal(size=shape)
@@ -287,6 +288,8 @@ def schedules(draw):
         columns["lower_bound"][0] = draw(numbers)
     columns["client"] = chance.integers(IDLE, clients, (rounds, channels))
     columns["last_delay_queue"] = np.array(draw(numbers))
+    columns["group"] = chance.integers(0, 2, clients)
+    columns["fairness"] = draw(st.sampled_from(FAIRNESS_RULES))
     return Schedule(**columns | {"reason": draw(st.text(max_size=20)).strip("\0")})
 
 
@@ -297,7 +300,7 @@ def test_schedules_come_back_from_their_files(tmp_path, drawn):
     back = schedule_lib.load(tmp_path / "plan.npz")
     for field in dataclasses.fields(Schedule):
         one, other = getattr(drawn, field.name), getattr(back, field.name)
-        if field.name == "reason":
+        if field.name in ("fairness", "reason"):
             assert one == other
         else:
             np.testing.assert_array_equal(one, other)

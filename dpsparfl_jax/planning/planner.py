@@ -5,7 +5,8 @@ sees a record, a gradient or a loss, so the schedule costs no privacy, and every
 about a run but its accuracy is known from it.
 """
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,11 +18,17 @@ from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.planning import realise as realise_lib
 from dpsparfl_jax.planning import warm_start
 from dpsparfl_jax.planning.realise import Uploads, realise, true_channel
-from dpsparfl_jax.planning.schedule import IDLE, RoundPlan, Schedule, join
+from dpsparfl_jax.planning.schedule import (
+    IDLE,
+    RoundPlan,
+    Schedule,
+    first_rounds,
+    join,
+)
 from dpsparfl_jax.planning.theory import best_keep_rate, noise_energy
 from dpsparfl_jax.privacy.budgets import participation_rates
 from dpsparfl_jax.privacy.ledger import Ledger
-from dpsparfl_jax.scheduling import matching, queues
+from dpsparfl_jax.scheduling import queues, sifting
 from dpsparfl_jax.scheduling.base import Observation, make_policy
 from dpsparfl_jax.scheduling.edges import make_edges, possible_edges
 from dpsparfl_jax.scheduling.problem import Allocation, RoundProblem, value_of
@@ -31,7 +38,7 @@ from dpsparfl_jax.wireless import link
 from dpsparfl_jax.wireless.world import Conditions, World, make_world, observe
 
 Array = NDArray[np.float64]
-_CLIENT_BYTES, _SLOT_BYTES = 17, 74  # of a round's columns: a client's, a channel's
+_SLOT_BYTES = 74  # of a channel in a round
 _LONGEST_S = 1e9  # 30 years: beside it, the seconds of an upload are lost in rounding
 _MOST_SKIPPED = 1000  # rounds in a row in which nobody can send, before we give up
 
@@ -122,8 +129,7 @@ class Planner:
             curvature=np.zeros(len(live)),
             delay_price=queues.delay_price(settings, self.queues),
             base_delay_s=costs.base_delay_s[live],
-            snr_per_w=(conditions.uplink_gain / self.world.uplink_noise_w)[live]
-            * self.margin,
+            snr_per_w=self._planned_snr(conditions, live),
             energy_j=settings.energy_j - costs.training_j[live],
             max_power_w=radio.max_power_w,
             bandwidth_hz=radio.bandwidth_hz,
@@ -138,12 +144,19 @@ class Planner:
         problem = self._with_rewards(problem, live)
         return Observation(round_index, live, self.sizes[live], problem), costs
 
+    def _planned_snr(self, conditions: Conditions, live: NDArray[np.intp]) -> Array:
+        """Gains over noise of live clients [L, N], less the margin."""
+        snr = conditions.uplink_gain / self.world.uplink_noise_w
+        if live.size < len(snr):
+            snr = snr[live]
+        return snr if self.margin == 1.0 else snr * self.margin
+
     def _with_rewards(
         self, problem: RoundProblem, live: NDArray[np.intp]
     ) -> RoundProblem:
         """Rewards lambda / K, K how many can send, and what noise makes of them."""
         settings = self.settings.schedule
-        size = max(1, matching.largest_size(possible_edges(problem)))
+        size = max(1, sifting.largest_size(problem, possible_edges))
         each = np.full(problem.num_clients, settings.tradeoff / size)
         if problem.may_idle and live.size:  # what one brings depends on no other one
             each = each * (self.sizes[live] / np.mean(self.sizes[live]))
@@ -162,7 +175,7 @@ class Planner:
         allocation, self.state = self.policy.plan(self.state, observation, random)
         if np.isnan(allocation.value):
             allocation = allocation._replace(value=self._value(observation, allocation))
-        before = self.queues, self.ledger
+        delay_queue = self.queues.delay
         client = observation.client[allocation.client]
         selected = np.zeros(len(self.sizes), bool)
         selected[client] = True
@@ -181,7 +194,7 @@ class Planner:
                 "distances or CPU speeds of the cell are too extreme to be computed."
             )
         self.ledger = self.ledger.charge(client)
-        return self._record(allocation, uploads, client, costs, *before)
+        return self._record(allocation, uploads, client, costs, delay_queue)
 
     def _value(self, observation: Observation, allocation: Allocation) -> float:
         """V of an allocation, with the weights p of those that it chose."""
@@ -203,15 +216,15 @@ class Planner:
             late = np.zeros(planned.shape, bool)
             return Uploads(allocation.delay_s, planned, energy, late, ~late)
         shape = (len(self.sizes), problem.num_channels)
-        true = true_channel(
-            settings.wireless, settings.seed, observation.round_index, shape
-        )
         edge = observation.client[allocation.client], allocation.channel
+        true = true_channel(
+            settings.wireless, settings.seed, observation.round_index, shape, edge
+        )
         known = problem.snr_per_w[allocation.client, allocation.channel]
         return realise(
             settings.schedule.on_late,
-            snr=allocation.power_w * known / self.margin * true.gain_error[edge],
-            outage=true.outage[edge],
+            snr=allocation.power_w * known / self.margin * true.gain_error,
+            outage=true.outage,
             bandwidth_hz=problem.bandwidth_hz,
             bits=self.bits_fixed + self.bits_per_rate * allocation.keep_rate,
             power_w=allocation.power_w,
@@ -226,8 +239,7 @@ class Planner:
         uploads: Uploads,
         client: NDArray[np.intp],
         costs: Costs,
-        queued: queues.Queues,
-        ledger: Ledger,
+        delay_queue: float,
     ) -> RoundPlan:
         channels = self.settings.wireless.num_channels
 
@@ -251,12 +263,9 @@ class Planner:
             arrived=slots(uploads.arrived),
             round_delay_s=float(np.max(uploads.delay_s, initial=0.0)),
             planned_delay_s=float(np.max(allocation.delay_s, initial=0.0)),
-            fairness_queue=queued.fairness,
-            delay_queue=queued.delay,
+            delay_queue=delay_queue,
             value=allocation.value,
             lower_bound=allocation.lower_bound,
-            live=ledger.live,
-            epsilon_spent=self.ledger.epsilon_spent,
         )
 
 
@@ -278,29 +287,29 @@ def stream(planner: Planner) -> Iterator[RoundPlan]:
     planner.reason = "all rounds are done"
 
 
-def wanted_rounds(settings: LengthConfig, rounds: Sequence[RoundPlan]) -> int:
-    """After how many of these rounds a run ends: before too few clients are left.
+def wanted_rounds(settings: LengthConfig, schedule: Schedule) -> int:
+    """After how many of its rounds a run ends: before too few clients are left.
 
     Rounds in which fewer clients send count for nothing if better ones follow: a
     channel may idle at any time. What is planned depends on no record, so neither does
     the end.
     """
-    good = [
-        np.sum(one.client != IDLE) >= settings.least_channels
-        and np.mean(one.live) >= settings.least_live
-        for one in rounds
-    ]
-    return max((number for number, one in enumerate(good, 1) if one), default=0)
+    good = np.sum(schedule.sends, axis=1) >= settings.least_channels
+    if settings.least_live:
+        states = schedule.client_states()
+        live = [np.mean(state.before < schedule.affordable) for state in states]
+        good &= np.array(live) >= settings.least_live
+    return int(np.max(np.flatnonzero(good), initial=-1)) + 1
 
 
 def _check_length(planner: Planner) -> None:
     """Refuses a schedule that is too long to be kept."""
-    channels, clients = planner.settings.wireless.num_channels, len(planner.sizes)
+    channels = planner.settings.wireless.num_channels
     rounds = int(np.sum(planner.ledger.affordable, dtype=np.float64)) // channels
     rounds = min(rounds, planner.settings.length.rounds or rounds)
     memory.require(
-        rounds * (_CLIENT_BYTES * clients + _SLOT_BYTES * channels),
-        f"a schedule of {rounds:,} rounds of {clients:,} clients",
+        rounds * _SLOT_BYTES * channels,
+        f"a schedule of {rounds:,} rounds of {channels:,} channels",
         "set length.rounds, or lower data.num_clients",
     )
 
@@ -310,35 +319,42 @@ def plan(planner: Planner) -> Schedule:
     first = planner.ledger
     _check_length(planner)
     rounds = list(stream(planner))
-    last_delay_queue = planner.queues.delay
-    kept = wanted_rounds(planner.settings.length, rounds)
-    if kept < len(rounds):
-        last_delay_queue = rounds[kept].delay_queue
-        planner.reason = (
-            f"stopped after {kept} of {len(rounds)} rounds, before too few clients "
-            "are left"
-        )
-    return join(
-        rounds[:kept],
+    whole = join(
+        rounds,
         num_channels=planner.settings.wireless.num_channels,
-        last_delay_queue=last_delay_queue,
+        last_delay_queue=planner.queues.delay,
         affordable=first.affordable,
         budget=first.budget,
         rate=planner.rates,
+        fairness=planner.settings.schedule.fairness,
+        epsilon_curve=first.curves,
+        group=first.group,
         reason=planner.reason,
     )
+    kept = wanted_rounds(planner.settings.length, whole)
+    if kept == len(rounds):
+        return whole
+    reason = (
+        f"stopped after {kept} of {len(rounds)} rounds, before too few clients are left"
+    )
+    return dataclasses.replace(first_rounds(whole, kept), reason=reason)
 
 
 def reachable_delay_s(planner: Planner, rounds: int = 20) -> float:
     """Mean over some rounds of the least round delay at the least keep rate."""
+    channels = planner.settings.wireless.num_channels
+    rounds = warm_start.at_most(rounds, len(planner.sizes), channels)
     delays = []
     for index in range(rounds):
-        observation, _ = planner.observe(index)
-        first = make_edges(observation.problem).first_s
-        size = matching.largest_size(np.isfinite(first)) if first.size else 0
-        if size:
-            delays.append(matching.bottleneck(first, size))
+        found = sifting.quickest(planner.observe(index)[0].problem, _first_s)
+        if found.size:
+            delays.append(found.least_s)
     return float(np.mean(delays)) if delays else np.inf
+
+
+def _first_s(problem: RoundProblem) -> Array:
+    """Earliest deadlines of all edges [L, N]."""
+    return make_edges(problem).first_s
 
 
 def delay_warning(planner: Planner) -> str:

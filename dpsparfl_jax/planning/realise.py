@@ -11,7 +11,7 @@ retry   what it sent is lost; it sends everything again, at the true rate
 Everything here depends on the seed and the round, never on training.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ _ROUNDING = 1e-9  # relative: a client that is late by less is in time
 
 
 class TrueChannel(NamedTuple):
-    """What the plan does not know of a round: all [U, N]."""
+    """What the plan does not know of a round: all [U, N], or of some edges."""
 
     gain_error: Array  # true gain / estimated gain
     outage: NDArray[np.bool_]  # nothing arrives in the time planned for the upload
@@ -66,14 +66,21 @@ def margin_db(radio: WirelessConfig, schedule: ScheduleConfig) -> float:
 
 
 def true_channel(
-    radio: WirelessConfig, seed: int, round_index: int, shape: tuple[int, int]
+    radio: WirelessConfig,
+    seed: int,
+    round_index: int,
+    shape: tuple[int, int],
+    edge: Any = ...,
 ) -> TrueChannel:
-    """Draws what the plan does not know; every policy meets the same."""
+    """What the plan does not know of a round of `shape` (U, N), at an index of edges.
+
+    It is drawn for all edges, also if few are asked for: every policy meets the same.
+    """
     errors = rng.host_stream(seed, "gain_error", round_index)
     outages = rng.host_stream(seed, "outage", round_index)
     return TrueChannel(
-        units.db_to_ratio(radio.gain_error_db * errors.standard_normal(shape)),
-        outages.random(shape) < radio.outage,
+        units.db_to_ratio(radio.gain_error_db * errors.standard_normal(shape)[edge]),
+        outages.random(shape)[edge] < radio.outage,
     )
 
 

@@ -124,7 +124,8 @@ def queue_statistics(schedule: Schedule) -> QueueStatistics:
     """Means of the queues over both halves of a run."""
     _require_rounds(schedule, 2)
     half = schedule.num_rounds // 2
-    fairness: NDArray[np.float64] = np.mean(np.abs(schedule.fairness_queue), axis=1)
+    states = schedule.client_states()
+    fairness = [np.mean(np.abs(state.fairness_queue)) for state in states]
     return QueueStatistics(
         float(np.mean(schedule.delay_queue[:half])),
         float(np.mean(schedule.delay_queue[half:])),
@@ -161,21 +162,23 @@ def queue_bounds(settings: RunConfig, schedule: Schedule) -> QueueBounds:
     _require_rounds(schedule, 2)
     plan = settings.schedule
     unit = plan.delay_target_s if plan.delay_unit == "target" else 1.0
-    taken = np.zeros(schedule.fairness_queue.shape)
-    rounds, slots = np.nonzero(schedule.sends)
-    taken[rounds, schedule.client[rounds, slots]] = 1.0
     sign = -1.0 if plan.fairness == "c7" else 1.0
-    surplus = sign * (taken - schedule.rate)
     late = (schedule.round_delay_s - plan.delay_target_s) / unit
-    half_squares = (np.sum(surplus**2, axis=1) + late**2) / 2
-    cross = np.sum(schedule.fairness_queue * surplus, axis=1)
+    surplus_squares, cross, squares, gap = np.zeros((4, schedule.num_rounds))
+    for t, state in enumerate(schedule.client_states()):
+        surplus = sign * ((state.after - state.before) - schedule.rate)
+        surplus_squares[t] = np.sum(surplus**2)
+        cross[t] = np.sum(state.fairness_queue * surplus)
+        squares[t] = np.sum(state.fairness_queue**2)
+        share = state.before / t if t else np.nan
+        gap[t] = np.max(np.abs(share - schedule.rate))
+    half_squares = (surplus_squares + late**2) / 2
     cross = cross + schedule.delay_queue * late
-    squares = np.sum(schedule.fairness_queue**2, axis=1) + schedule.delay_queue**2
+    squares = squares + schedule.delay_queue**2
     grown = half_squares + plan.tradeoff * (1 - plan.keep_min)
     bound = np.sqrt(squares[0] + 2 * np.append(0.0, np.cumsum(grown)[:-1]))
     before = np.arange(schedule.num_rounds)
     with np.errstate(divide="ignore", invalid="ignore"):
-        share = (np.cumsum(taken, axis=0) - taken) / before[:, None]
         mean = (np.cumsum(schedule.round_delay_s) - schedule.round_delay_s) / before
         per_round = bound / before
     return QueueBounds(
@@ -183,7 +186,7 @@ def queue_bounds(settings: RunConfig, schedule: Schedule) -> QueueBounds:
         (half_squares + cross)[:-1],
         np.sqrt(squares),
         bound,
-        np.max(np.abs(share - schedule.rate), axis=1),
+        gap,
         per_round,
         mean - plan.delay_target_s,
         unit * per_round,

@@ -14,14 +14,17 @@ from typing import Protocol
 import numpy as np
 
 from dpsparfl_jax.config import RunConfig
-from dpsparfl_jax.scheduling import queues
+from dpsparfl_jax.scheduling import queues, sifting
 from dpsparfl_jax.scheduling.base import Observation
-from dpsparfl_jax.scheduling.joint import Reach, reach_of, solve_descent
+from dpsparfl_jax.scheduling.joint import solve_descent
+from dpsparfl_jax.scheduling.search import Reach, reach_of
 from dpsparfl_jax.units import shannon_rate
 
 _UPLOADS = 60  # of all pilot rounds together, at least
 _TURNS = 1.2  # of every client, so that fairness shows
 _MOST_ROUNDS = 24
+_MOST_PAIRS = 20_000_000  # of clients and channels, in all pilot rounds together
+_LEAST_ROUNDS = 2  # however many there are
 _ACCURACY = 0.02  # of the mean delay
 _TRIALS = 40  # prices at most
 _DEAREST = 1e4  # times the guess: no second is worth it any more
@@ -48,12 +51,19 @@ def equilibrium_price(planner: Pilot) -> float:
     schedule = planner.settings.schedule
     uploads = max(_UPLOADS, _TURNS * len(planner.rates))
     rounds = math.ceil(uploads / planner.settings.wireless.num_channels)
-    rounds = min(rounds, _MOST_ROUNDS)
+    rounds = at_most(
+        min(rounds, _MOST_ROUNDS),
+        len(planner.rates),
+        planner.settings.wireless.num_channels,
+    )
     observed = [planner.observe(t, pilot=True)[0] for t in range(rounds)]
     if not any(observation.client.size for observation in observed):
         return 0.0
 
-    reach = [reach_of(observation.problem) for observation in observed]
+    reach = [  # of crowds, only a part is ever looked at
+        None if sifting.is_worthwhile(one.problem) else reach_of(one.problem)
+        for one in observed
+    ]
 
     @functools.cache
     def mean_delay(price: float) -> float:
@@ -63,6 +73,15 @@ def equilibrium_price(planner: Pilot) -> float:
     if mean_delay(guess) <= target and mean_delay(0.0) <= target:
         return 0.0
     return _solve(mean_delay, target, guess, _DEAREST * guess)
+
+
+def at_most(rounds: int, num_clients: int, num_channels: int) -> int:
+    """So many rounds, or fewer, where rounds are large: time and memory are bounded.
+
+    A large round has many uploads, so that fewer of them tell as much.
+    """
+    fitting = max(_MOST_PAIRS // (num_clients * num_channels), _LEAST_ROUNDS)
+    return min(rounds, fitting)
 
 
 def _guess(observed: list[Observation]) -> float:
@@ -77,7 +96,10 @@ def _guess(observed: list[Observation]) -> float:
 
 
 def _mean_delay(
-    planner: Pilot, observed: list[Observation], reach: list[Reach], price: float
+    planner: Pilot,
+    observed: list[Observation],
+    reach: list[Reach | None],
+    price: float,
 ) -> float:
     """Mean delay of the pilot rounds at a fixed price; fairness moves as in a run."""
     schedule = planner.settings.schedule

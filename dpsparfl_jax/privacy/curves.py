@@ -13,7 +13,7 @@ import os
 import pathlib
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dpsparfl_jax import storage
 from dpsparfl_jax.errors import InputError
@@ -31,7 +31,12 @@ def affordable(curve: Curve, budget: float, limit: int) -> int:
 
     Paper: section IV, T-hat.  Departs: BUILD_NOTES "affordable participations".
     """
-    return max(0, min(int(np.searchsorted(curve, budget, side="right")) - 1, limit))
+    return int(affordable_each(curve, budget, limit))
+
+
+def affordable_each(curve: Curve, budgets: ArrayLike, limit: int) -> NDArray[np.int64]:
+    """`affordable` of every one of these budgets."""
+    return np.clip(np.searchsorted(curve, budgets, side="right") - 1, 0, limit)
 
 
 def check_noise(mechanism: Mechanism) -> None:

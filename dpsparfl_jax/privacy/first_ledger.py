@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dpsparfl_jax.client_values import client_values
 from dpsparfl_jax.config import RunConfig
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.privacy import budgets, calibrate
+from dpsparfl_jax.privacy import budgets, calibrate, rounding
 from dpsparfl_jax.privacy.accountants import Accountant, make_accountant
 from dpsparfl_jax.privacy.clip_norm import QuantileQuery
 from dpsparfl_jax.privacy.curves import CurveStore, affordable, check_noise
@@ -45,7 +45,7 @@ def start_ledger(
     if not privacy.noise:
         message = "No noise is added: this run is not private, epsilon is infinite."
         return OpenedLedger(non_private_ledger(len(sizes), limit), message)
-    accountant = make_accountant(privacy.accountant)
+    accountant: Accountant = make_accountant(privacy.accountant)
     asked = client_budgets(settings, len(sizes))
     query = quantile_query(settings)
     groups = client_groups(
@@ -60,6 +60,9 @@ def start_ledger(
         setup=None if query is None else query.release,
         coordinates=parameters,
     )
+    groups = rounding.fewer(groups, privacy.most_mechanisms)
+    if groups.rounded:
+        accountant = rounding.InSteps(accountant)
     _require_end(settings, groups, asked)
     store = CurveStore(accountant, settings.perf.cache_dir)
     ledger = open_ledger(asked, groups, store, limit=limit)
@@ -149,6 +152,7 @@ def _message(
         f"{affordability_table(groups, epsilons, {name: store}, limit)}\n"
         f"Accountant {name}: {able} of {len(ledger.budget)} clients can take "
         f"part, {int(np.sum(ledger.affordable))} times in all."
+        f"{groups.rounded and ' '}{groups.rounded}"
     )
 
 
@@ -162,9 +166,9 @@ def _require_end(
     limit = np.array([settings.privacy.max_participations])
     if settings.length.rounds or limit[0] < _ENDLESS:
         return
-    for number, mechanism in enumerate(groups.mechanisms):
+    for mechanism, clients in zip(groups.mechanisms, groups.members(), strict=True):
         check_noise(mechanism)
-        least = np.min(asked[groups.group == number], initial=np.inf)
+        least = np.min(asked[clients], initial=np.inf)
         if RdpAccountant().epsilon(mechanism, limit)[0] > least:
             return
     require_end(settings, np.broadcast_to(limit, asked.shape))

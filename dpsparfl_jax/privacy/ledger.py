@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.privacy.curves import CurveStore, affordable
+from dpsparfl_jax.privacy.curves import CurveStore, affordable_each
 from dpsparfl_jax.privacy.mechanism import ClientGroups
 
 
@@ -74,16 +74,13 @@ def open_ledger(
             f"{budgets.size} epsilons are given for {groups.group.size} clients."
         )
     curves = []
-    for number, mechanism in enumerate(groups.mechanisms):
-        asked = float(np.max(budgets[groups.group == number]))
-        curves.append(store.curve(mechanism, max_epsilon=asked, limit=limit))
-    counts = np.array(
-        [
-            affordable(curves[g], float(budget), limit)
-            for g, budget in zip(groups.group, budgets, strict=True)
-        ],
-        np.int64,
-    )
+    counts = np.zeros(budgets.shape, np.int64)
+    members = groups.members()
+    for mechanism, clients in zip(groups.mechanisms, members, strict=True):
+        asked = budgets[clients]
+        most = float(np.max(asked))
+        curves.append(store.curve(mechanism, max_epsilon=most, limit=limit))
+        counts[clients] = affordable_each(curves[-1], asked, limit)
     # One entry beyond what anybody affords: what the next participation would cost.
     table = np.full((len(curves), int(np.max(counts)) + 2), np.inf)
     for row, curve in zip(table, curves, strict=True):

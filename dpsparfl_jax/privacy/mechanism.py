@@ -100,6 +100,13 @@ class ClientGroups(NamedTuple):
 
     mechanisms: tuple[Mechanism, ...]
     group: np.ndarray  # [U] int: which mechanism each client has
+    rounded: str = ""  # how mechanisms were rounded up, in a sentence; empty: not
+
+    def members(self) -> list[np.ndarray]:
+        """Numbers of the clients that have each mechanism."""
+        order = np.argsort(self.group, kind="stable")
+        ends = np.cumsum(np.bincount(self.group, minlength=len(self.mechanisms)))
+        return np.split(order, ends[:-1])
 
 
 def client_groups(
@@ -124,9 +131,11 @@ def client_groups(
         raise InputError("give the number of records, at least 1, of every client.")
     rates = np.broadcast_to(poisson.sampling_rate(batch_size, sizes), sizes.shape)
     noise = np.broadcast_to(np.asarray(noise_multiplier, np.float64), sizes.shape)
-    overflow = np.zeros(sizes.shape)
+    first, kind = kinds(sizes, rates, noise)
+    rates, noise = rates[first], noise[first]
+    overflow = np.zeros(rates.shape)
     if capacity is not None:
-        overflow = poisson.overflow_probability(sizes, rates, capacity)
+        overflow = poisson.overflow_probability(sizes[first], rates, capacity)
     wanted = [
         Mechanism(
             Release(float(q), float(z), int(steps)),
@@ -137,7 +146,23 @@ def client_groups(
         )
         for q, z, cut in zip(rates, noise, overflow, strict=True)
     ]
-    return group_mechanisms(wanted)
+    grouped = group_mechanisms(wanted)
+    return ClientGroups(grouped.mechanisms, grouped.group[kind])
+
+
+def kinds(*columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Distinct rows of columns [U] in order of appearance: where first, and which."""
+    order = np.lexsort(columns)
+    changes = np.zeros(len(order), bool)
+    changes[0] = True
+    for column in columns:
+        changes[1:] |= np.diff(column[order]) != 0
+    first = order[changes]  # the sort is stable: the first client of each kind
+    number = np.empty(len(first), np.intp)
+    number[np.argsort(first)] = np.arange(len(first))
+    kind = np.empty(len(order), np.intp)
+    kind[order] = number[np.cumsum(changes) - 1]
+    return np.sort(first), kind
 
 
 def group_mechanisms(wanted: Sequence[Mechanism]) -> ClientGroups:

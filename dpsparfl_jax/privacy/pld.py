@@ -111,6 +111,7 @@ def _loss_std(release: Release) -> float:
     return release.sampling_rate * float(np.sqrt(np.expm1(exponent)))
 
 
+@functools.lru_cache(maxsize=64)
 def _coarse_enough(release: Release, interval: float) -> float:
     """`interval`, doubled until one step's losses fit the grid."""
     for direction in _DIRECTIONS:

@@ -28,12 +28,12 @@ Array = NDArray[Any]
 class RoundView(NamedTuple):
     """What a column is computed from: one round of one run."""
 
-    schedule: Schedule  # of the whole run: columns [T, N] or [T, U]
+    schedule: Schedule  # of the whole run: columns [T, N]
     t: int  # the round, from 0
     sends: Array  # [N] bool: the channels in use
     output: RoundOutput  # what came back from the device
     diagnostics: Mapping[str, Array]  # [K] of updates that arrived; none is private
-    totals: Mapping[str, Array]  # [T] sums up to each round
+    totals: Mapping[str, Array]  # [T] sums up to each round, and over all clients
 
 
 class InSummary(NamedTuple):
@@ -78,8 +78,8 @@ def _planned(name: str) -> Callable[[RoundView], float | None]:
     return lambda view: finite(getattr(view.schedule, name)[view.t])
 
 
-def _total(name: str) -> Callable[[RoundView], float]:
-    return lambda view: float(view.totals[name][view.t])
+def _total(name: str) -> Callable[[RoundView], float | None]:
+    return lambda view: finite(view.totals[name][view.t])
 
 
 def _sent(name: str) -> Callable[[RoundView], list[Any]]:
@@ -101,25 +101,6 @@ def _downlink(view: RoundView) -> float:
     slot = int(np.argmax(plan.delay_s[t]))
     training, upload = plan.training_s[t, slot], plan.upload_s[t, slot]
     return float(plan.delay_s[t, slot] - training - upload)
-
-
-def _queue(reduce: Callable[[Array], Any]) -> Callable[[RoundView], float]:
-    return lambda view: float(reduce(view.schedule.fairness_queue[view.t]))
-
-
-def _spent(reduce: Callable[[Array], Any]) -> Callable[[RoundView], float | None]:
-    return lambda view: finite(reduce(view.schedule.epsilon_spent[view.t]))
-
-
-def _left(reduce: Callable[[Array], Any]) -> Callable[[RoundView], float | None]:
-    """Of epsilon; infinite for everybody without noise."""
-
-    def value(view: RoundView) -> float | None:
-        with np.errstate(invalid="ignore"):
-            left = view.schedule.budget - view.schedule.epsilon_spent[view.t]
-        return finite(reduce(np.where(np.isnan(left), np.inf, left)))
-
-    return value
 
 
 def _measured(name: str) -> Callable[[RoundView], float | None]:
@@ -188,27 +169,28 @@ _TABLE = (
     Column("delay_queue", "", "Delay queue before the decision, in its own unit.",
         _planned("delay_queue"), "schedule/delay_queue"),
     Column("fairness_queue_min", "", "Least fairness queue before the decision.",
-        _queue(np.min)),
+        _total("fairness_queue_min")),
     Column("fairness_queue_mean", "", "Mean fairness queue before the decision.",
-        _queue(np.mean)),
+        _total("fairness_queue_mean")),
     Column("fairness_queue_max", "", "Largest fairness queue before the decision.",
-        _queue(np.max), "schedule/fairness_queue_max"),
+        _total("fairness_queue_max"), "schedule/fairness_queue_max"),
     Column("objective", "", "Drift plus penalty of the decision.",
         _planned("value"), "schedule/objective"),
     Column("objective_lower_bound", "", "Certified lower bound of it, if there is one.",
         _planned("lower_bound")),
     Column("epsilon_max", "", "Largest epsilon that a client has spent.",
-        _spent(np.max), "privacy/epsilon_max", "{:.3f}",
+        _total("epsilon_max"), "privacy/epsilon_max", "{:.3f}",
         (InSummary("epsilon_max", "epsilon, max", "last"),)),
     Column("epsilon_mean", "", "Mean epsilon that clients have spent.",
-        _spent(np.mean), "privacy/epsilon_mean", "{:.3f}",
+        _total("epsilon_mean"), "privacy/epsilon_mean", "{:.3f}",
         (InSummary("epsilon_mean", "epsilon, mean", "last"),)),
     Column("epsilon_margin", "", "Least epsilon that a client has left.",
-        _left(np.min)),
-    Column("epsilon_left", "", "Mean epsilon that clients have left.", _left(np.mean),
-        format="{:.3f}", summary=(InSummary("epsilon_left", "epsilon left", "last"),)),
+        _total("epsilon_margin")),
+    Column("epsilon_left", "", "Mean epsilon that clients have left.",
+        _total("epsilon_left"), format="{:.3f}",
+        summary=(InSummary("epsilon_left", "epsilon left", "last"),)),
     Column("live_clients", "", "Clients that may still take part, before the round.",
-        lambda view: int(np.sum(view.schedule.live[view.t])), "privacy/live_clients",
+        lambda view: int(view.totals["live_clients"][view.t]), "privacy/live_clients",
         "{:.0f}"),
     Column("train_loss", "", "Mean loss of the examples used (raw records).",
         _measured("loss"), "train/loss", raw=True),

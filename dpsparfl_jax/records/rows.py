@@ -35,6 +35,7 @@ class RoundRows:
             "cumulative_delay_s": np.cumsum(schedule.round_delay_s),
             "cumulative_energy_j": np.cumsum(energy),
             "cumulative_bits": np.cumsum(bits),
+            **_over_clients(schedule),
         }
 
     def row(self, output: RoundOutput) -> Row:
@@ -48,6 +49,30 @@ class RoundRows:
         }
         view = RoundView(self.schedule, t, sends, output, diagnostics, self.totals)
         return {name: _plain(column.of(view)) for name, column in self.columns.items()}
+
+
+def _over_clients(schedule: Schedule) -> dict[str, NDArray[Any]]:
+    """Queues and ledgers of all clients in every round, as single numbers [T]."""
+    found = []
+    for state in schedule.client_states():
+        queue, spent = state.fairness_queue, schedule.epsilon_after(state.after)
+        with np.errstate(invalid="ignore"):
+            left = schedule.budget - spent
+        left = np.where(np.isnan(left), np.inf, left)  # for everybody without noise
+        found.append(
+            {
+                "fairness_queue_min": np.min(queue),
+                "fairness_queue_mean": np.mean(queue),
+                "fairness_queue_max": np.max(queue),
+                "epsilon_max": np.max(spent),
+                "epsilon_mean": np.mean(spent),
+                "epsilon_margin": np.min(left),
+                "epsilon_left": np.mean(left),
+                "live_clients": np.sum(state.before < schedule.affordable),
+            }
+        )
+    names = found[0] if found else ()
+    return {name: np.array([one[name] for one in found]) for name in names}
 
 
 def _plain(value: Any) -> Any:
@@ -79,7 +104,7 @@ def client_rows(
     )
     np.add.at(kept, schedule.client[used], schedule.keep_rate[used])
     counts = schedule.participations
-    spent = schedule.epsilon_spent[-1]
+    spent = schedule.epsilon_after(counts)
     return [
         {
             "client": i,

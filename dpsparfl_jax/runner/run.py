@@ -195,8 +195,9 @@ def outline(settings: RunConfig, described: Described | None = None) -> Outline:
         memory[settings.data.image_set] = sources.describe(settings.data)
     shape, classes = memory[settings.data.image_set]
     rates = poisson.sampling_rate(settings.training.batch_size, sizes)
+    distinct, first = np.unique(sizes, return_index=True)
     capacity = poisson.batch_capacity(
-        sizes, rates, settings.privacy.overflow_probability
+        distinct, rates[first], settings.privacy.overflow_probability
     )
     middle = int(np.argsort(sizes)[len(sizes) // 2])
     return Outline(

@@ -162,6 +162,21 @@ def largest_size(allowed: NDArray[np.bool_]) -> int:
     return int(np.sum(matched >= 0))
 
 
+def short_of(allowed: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """[N] channels that together can be used by fewer clients than they are.
+
+    They are those from which a channel that stays free can be reached by exchanging
+    pairs of a largest matching; none if all channels are used.
+    """
+    graph = sparse.csr_matrix(allowed.T)
+    client = csgraph.maximum_bipartite_matching(graph, perm_type="column")
+    found, before = client < 0, -1
+    while np.sum(found) > before:
+        before = int(np.sum(found))
+        found |= np.isin(client, np.flatnonzero(allowed[:, found].any(axis=1)))
+    return found
+
+
 def potentials(cost: Array, match: Matching) -> Array:
     """Prices v [N] of the channels that prove a matching of all channels cheapest.
 
@@ -199,6 +214,28 @@ def dual_bounds(cost: Array, price: Array) -> Array:
         return np.full(len(cost), np.inf)
     total = np.sum(price) + np.sum(smallest)
     return total + np.maximum(least - np.max(smallest), 0.0)
+
+
+def level_of(cost: Array, price: Array, needed: float) -> Array | None:
+    """Costs [N] from which on clients who are not among these [U] cannot help.
+
+    If others cost at least so much on every channel, each matching of all channels
+    costs `needed` or more, whoever is in it; None if these clients alone may cost less.
+    Their reduced costs are at least T then, and of N clients the sum of prices and of
+    min(m_i, T) over the N least m_i of these is a bound: T is the least that suffices.
+    """
+    channels = len(price)
+    least = np.full(channels, np.inf)
+    own = np.min(cost - price, axis=1)
+    count = min(channels, len(own))
+    least[:count] = np.sort(np.partition(own, count - 1)[:count])
+    above = np.append(0.0, np.cumsum(least[:-1]))  # of the k least, without T
+    needed = needed - float(np.sum(price))
+    level = (needed - above) / (channels - np.arange(channels))
+    fits = level <= least
+    if not fits.any():
+        return None
+    return price + float(level[np.argmax(fits)])
 
 
 def bottleneck(delay: Array, size: int) -> float:

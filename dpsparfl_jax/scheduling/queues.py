@@ -53,12 +53,18 @@ def update(
 
     `rates` are the participation rates beta [U].
     """
-    surplus = selected - rates
-    if settings.fairness == "signed":
-        fairness = queues.fairness + surplus
-    elif settings.fairness == "paper":
-        fairness = np.maximum(queues.fairness + surplus, 0.0)
-    else:
-        fairness = np.maximum(queues.fairness - surplus, 0.0)
+    fairness = next_fairness(settings.fairness, queues.fairness, selected, rates)
     late = (delay_s - settings.delay_target_s) / delay_unit_s(settings)
     return Queues(fairness, max(queues.delay + late, 0.0))
+
+
+def next_fairness(
+    rule: str, fairness: Array, selected: NDArray[np.bool_], rates: Array
+) -> Array:
+    """Fairness queues [U] after a round; `rule` is `schedule.fairness`."""
+    surplus = selected - rates
+    if rule == "signed":
+        return fairness + surplus
+    if rule == "paper":
+        return np.maximum(fairness + surplus, 0.0)
+    return np.maximum(fairness - surplus, 0.0)

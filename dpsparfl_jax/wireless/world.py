@@ -51,7 +51,9 @@ def make_world(radio: WirelessConfig, num_clients: int, seed: int) -> World:
     if radio.geometry == "points":
         places = rng.host_stream(seed, "channel_placement")
         channels = places.uniform(0.0, radio.area_m, (radio.num_channels, 2))
-    loss_db = link.path_loss_db(_distance(clients[:, None], channels, radio))
+    loss_db = np.empty((num_clients, radio.num_channels))
+    for number, place in enumerate(channels):  # a table of all pairs at once is large
+        loss_db[:, number] = link.path_loss_db(_distance(clients, place, radio))
     if radio.shadowing_db > 0:
         shadows = rng.host_stream(seed, "shadowing")
         loss_db = loss_db + shadows.normal(0.0, radio.shadowing_db, loss_db.shape)

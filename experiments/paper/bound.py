@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from dpsparfl_jax.config import RunConfig
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.planning import theory
-from dpsparfl_jax.planning.schedule import RoundPlan, Schedule
+from dpsparfl_jax.planning.schedule import Schedule, first_rounds
 from dpsparfl_jax.runner.batch import Batch
 from dpsparfl_jax.runner.run import Outline, Run, load_images
 from dpsparfl_jax.training import models
@@ -216,7 +216,7 @@ def bound_rows(
     if measured[-1].round > schedule.num_rounds:
         raise InputError(f"the schedule has {schedule.num_rounds} rounds only.")
     steep = _with_constants(settings, measured)
-    cuts = [_cut(schedule, one.round) for one in measured[1:]]
+    cuts = [first_rounds(schedule, one.round) for one in measured[1:]]
     # The bound is of rounds that move the model: nothing can be said before the first.
     return [
         _row(steep, run.outline, measured, cut) for cut in cuts if cut.arrived.any()
@@ -281,14 +281,6 @@ def _with_constants(settings: RunConfig, measured: Sequence[Measured]) -> RunCon
         schedule=dataclasses.replace(settings.schedule, smoothness=slope),
         training=dataclasses.replace(settings.training, clip_norm=clip_norm),
     )
-
-
-def _cut(schedule: Schedule, count: int) -> Schedule:
-    """The first rounds of a schedule."""
-    queues = np.append(schedule.delay_queue, schedule.last_delay_queue)
-    columns = [field.name for field in dataclasses.fields(RoundPlan)]
-    rounds = {name: getattr(schedule, name)[:count] for name in columns}
-    return dataclasses.replace(schedule, **rounds, last_delay_queue=queues[count])
 
 
 def _spread(rows: NDArray[np.int64], count: int | None) -> NDArray[np.int64]:

@@ -143,7 +143,7 @@ def _about(settings: RunConfig, schedule: Schedule) -> dict[str, Any]:
         "last_delay_s": np.mean(delay[-tenth:]),
         "keep_rate": np.mean(schedule.keep_rate[schedule.sends]),
         "participation_gap": np.max(schedule.rate - share),
-        "epsilon_margin": np.min(schedule.budget - schedule.epsilon_spent)
+        "epsilon_margin": np.min(schedule.budget - _epsilon_spent(schedule))
         if private
         else None,
         "late": np.mean(schedule.late[schedule.sends]),
@@ -152,12 +152,17 @@ def _about(settings: RunConfig, schedule: Schedule) -> dict[str, Any]:
     }
 
 
+def _epsilon_spent(schedule: Schedule) -> Any:
+    """Epsilon that clients [U] have spent after the last round."""
+    return schedule.epsilon_after(schedule.participations)
+
+
 def _wasted(schedule: Schedule) -> float:
     """Share of all epsilon spent that bought nothing: updates that never arrived."""
     lost = schedule.client[schedule.sends & ~schedule.arrived]
     counts = np.bincount(lost, minlength=len(schedule.budget))
     share = counts / np.maximum(schedule.participations, 1)
-    spent = schedule.epsilon_spent[-1]
+    spent = _epsilon_spent(schedule)
     return float(np.sum(spent * share) / np.sum(spent))
 
 

@@ -33,7 +33,9 @@ def make_schedule(seed, num_rounds, users=8, channels=3, private=True):
     sends = client != IDLE
     delay = np.where(sends, rng.uniform(60, 160, shape), 0.0)
     per_round = np.where(sends, 1.0, 0.0)
-    counts = np.stack([(client == i).any(axis=1).cumsum() for i in range(users)], 1)
+    curve = 0.2 * np.arange(num_rounds + 1) ** 0.6
+    if not private:
+        curve[1:] = np.inf
     budget = np.random.default_rng(1).uniform(2, 10, users)
     return Schedule(
         client=client,
@@ -49,16 +51,16 @@ def make_schedule(seed, num_rounds, users=8, channels=3, private=True):
         arrived=sends,
         round_delay_s=delay.max(axis=1),
         planned_delay_s=delay.max(axis=1),
-        fairness_queue=rng.normal(0, 1, (num_rounds, users)).cumsum(axis=0) / 9,
         delay_queue=rng.uniform(0, 3, num_rounds),
         value=rng.normal(size=num_rounds),
         lower_bound=np.full(num_rounds, -np.inf),
-        live=np.arange(users)[None] >= np.arange(num_rounds)[:, None] // 20,
-        epsilon_spent=0.2 * counts**0.6 if private else np.full(counts.shape, np.inf),
         last_delay_queue=np.array(1.0),
         affordable=np.full(users, 90),
         budget=budget,
         rate=np.linspace(0.2, 0.5, users),
+        fairness="signed",
+        epsilon_curve=curve[None],
+        group=np.zeros(users, int),
         reason="the rounds asked for are over",
     )
 

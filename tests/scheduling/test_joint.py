@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.scheduling import alternating, joint, matching
+from dpsparfl_jax.scheduling import alternating, deadline, joint, matching
+from dpsparfl_jax.scheduling import search as search_lib
 from dpsparfl_jax.scheduling.problem import value_of
 from tests.reference import allocation as reference
 from tests.reference.feasible import check_allocation
@@ -95,7 +96,7 @@ def test_equals_brute_force_at_the_edges(block, kind):
         if idle:  # some clients cost more than they bring
             problem = problem._replace(weight=problem.weight * 10 + 10)
         ours = joint.solve_joint(problem)
-        possible = np.isfinite(joint.Search(problem).edges.first_s)
+        possible = np.isfinite(search_lib.Search(problem).edges.first_s)
         priced = floored(problem, matching.largest_size(possible))
         size, least = reference.brute_force(priced, longest=1e5)
         value = value_of(priced, ours.client, ours.keep_rate, ours.delay_s)
@@ -130,11 +131,9 @@ def test_a_second_more_is_seen_where_it_costs_nothing():
     problem = random_problem(3)._replace(delay_price=0.0)
     found = joint.solve_joint(problem)
     assert np.all(found.keep_rate > 0.999)
-    at_least = joint.Search(problem)
+    at_least = search_lib.Search(problem)
     match = matching.Matching(found.client, found.channel, 0.0)
-    chosen = joint.deadline_lib.choose(
-        problem, at_least.edges, match.client, match.channel
-    )
+    chosen = deadline.choose(problem, at_least.edges, match.client, match.channel)
     assert found.delay_s[0] <= np.max(chosen.last_s) + 1e-9
 
 
@@ -201,11 +200,11 @@ def test_bounds_are_below_every_allocation_and_drop_nobody_useful(
     problem = random_problem(
         seed, clients=12, channels=4, energy_j=(24.0, 2.5)[seed % 2]
     )
-    search = joint.Search(problem)
+    search = search_lib.Search(problem)
     search.offer(search.match_at(search.low))
     search.offer(search.match_at(search.latest()))
     rng = np.random.default_rng(seed)
-    part = joint._Part(np.arange(12), search.problem, search.edges)
+    part = search_lib.Part(np.arange(12), search.problem, search.edges)
     for _ in range(12):
         a, b = np.sort(rng.uniform(search.low, search.low + 150, 2))
         bound, smaller = search.bounds(part, [(a, b)])[0]
@@ -259,7 +258,7 @@ def test_without_a_price_of_delay_everybody_sends_everything():
 def test_an_infinite_price_leaves_the_fastest_round():
     problem = random_problem(3, price=1e6)
     best = joint.solve_joint(problem)
-    first = joint.Search(problem).edges.first_s
+    first = search_lib.Search(problem).edges.first_s
     assert best.delay_s[0] == pytest.approx(matching.bottleneck(first, 5))
 
 
