@@ -100,6 +100,7 @@ def get_program(key: ProgramKey) -> Program:
             server_optimizer=chosen["server.optimizer"],
             execution=execution,
             chunk_size=chosen["perf.chunk_size"],
+            ordered_sums=chosen["perf.ordered_sums"],
             mesh=mesh,
         ),
         evaluate.make_evaluate(

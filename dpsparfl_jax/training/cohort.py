@@ -3,7 +3,7 @@
 How the task axis is executed is a performance choice that moves no result beyond
 float rounding: `map` runs the tasks of a device one after another (best on CPU, with a
 device for each core), `vmap` all at once (best on accelerators), `chunked` in vmapped
-chunks; each over any number of devices.
+chunks; each over any number of devices. With `map` that number moves nothing at all.
 """
 
 import functools
@@ -71,10 +71,19 @@ def replicate(tree: Any, mesh: Mesh | None = None) -> Any:
     Everything a cohort step takes goes through here, once: arrays that are where the
     compiled program wants them are neither moved nor do they cause a second compile.
     What is there already is not copied, and a cohort step uses up the state it is
-    given.
+    given. Several processes must give the same arrays: nothing compares them here.
     """
     mesh = mesh or task_mesh(jax.devices()[:1])
-    return jax.device_put(tree, NamedSharding(mesh, PartitionSpec()))
+    everywhere = NamedSharding(mesh, PartitionSpec())
+    if everywhere.is_fully_addressable:
+        return jax.device_put(tree, everywhere)
+
+    def put(leaf: Any) -> jax.Array:
+        # device_put would send all of it to the other processes, to compare.
+        array = np.asarray(leaf)
+        return jax.make_array_from_callback(array.shape, everywhere, lambda _: array)
+
+    return jax.tree.map(put, tree)
 
 
 def resolve_execution(execution: str, backend: str) -> str:
@@ -94,12 +103,14 @@ def make_cohort_step(
     server_optimizer: str = "plain",
     execution: str = "auto",
     chunk_size: int = 32,
+    ordered_sums: bool = False,
     mesh: Mesh | None = None,
 ) -> CohortStep:
     """Compiled `(state, data, tables, constants, tasks) -> new state, diagnostics`.
 
     Shapes: state leaves [R, ...], constants [R], tasks [K]; diagnostics [K]. K is
-    padded inside to fill chunks and devices. The incoming state is donated.
+    padded inside to fill chunks and devices. The incoming state is donated. Chunks are
+    added up on their devices first, unless `ordered_sums` asks for one by one.
     """
     server = server_lib.make_server(server_optimizer)
     mesh = mesh or task_mesh(jax.devices()[:1])
@@ -123,7 +134,7 @@ def make_cohort_step(
             placement = place(count, mesh.size, spec.steps)
             train = functools.partial(_train_one_by_one, spec, placement)
         else:
-            train = functools.partial(_train_chunks, spec, chunk)
+            train = functools.partial(_train_chunks, spec, chunk, ordered_sums)
         (sums, clients), diagnostics = train(mesh, world, tasks)
         with jax.named_scope("aggregation"):
             new = server.step(state, sums, constants.server)
@@ -174,9 +185,13 @@ def _nothing(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _train_chunks(
-    spec: LocalSpec, chunk: int, mesh: Mesh, world: World, tasks: Tasks
+    spec: LocalSpec, chunk: int, ordered: bool, mesh: Mesh, world: World, tasks: Tasks
 ) -> tuple[tuple[server_lib.RunSums, Any], Diagnostics]:
-    """Trains tasks in vmapped chunks, adding up updates so that none are kept."""
+    """Trains tasks in vmapped chunks, adding up updates so that none are kept.
+
+    Sums of devices are added up at the end; or, `ordered`, devices meet after every
+    chunk, and each of them adds all updates in the order of tasks.
+    """
     count = tasks.run.shape[0]
 
     def one_task(world: World, task: Tasks) -> tuple[LocalResult, jax.Array]:
@@ -193,26 +208,44 @@ def _train_chunks(
         def one_chunk(carry: tuple[Any, Any], tasks: Tasks) -> tuple[Any, Diagnostics]:
             sums, clients = carry
             result, weights = jax.vmap(one_task, (None, 0))(world, tasks)
+            told = _silence_idle(result.diagnostics, tasks.active)
+            if ordered:
+                optimizer = None if clients is None else result.optimizer
+                results = _SlotResult(
+                    *(result.update, weights, tasks.scale, tasks.run, tasks.client),
+                    *(optimizer, None),
+                )
+                order = jnp.arange(mesh.size * chunk)
+                return _add_in_order(carry, results, order, mesh.size), told
             with jax.named_scope("aggregation"):
                 sums = server_lib.add_updates(
                     sums, result.update, weights, tasks.scale, tasks.run
                 )
                 clients = _keep(clients, result.optimizer, weights, tasks)
-            told = _silence_idle(result.diagnostics, tasks.active)
             return (sums, clients), told
 
         chunks = jax.tree.map(lambda leaf: leaf.reshape(-1, chunk), tasks)
-        nothing = (server_lib.zero_sums(world.params), _zeros(world.clients))
-        (sums, clients), diagnostics = jax.lax.scan(one_chunk, nothing, chunks)
+        before = _zeros(world.clients) if not ordered else world.clients
+        nothing = (server_lib.zero_sums(world.params), before)
+        ended, diagnostics = jax.lax.scan(one_chunk, nothing, chunks)
         flat = jax.tree.map(lambda leaf: leaf.reshape(-1), diagnostics)
+        if ordered:
+            return ended, flat
         with jax.named_scope("aggregation"):
-            return jax.lax.psum((sums, clients), AXIS), flat
+            return jax.lax.psum(ended, AXIS), flat
 
     chunks = -(-count // (mesh.size * chunk))  # of one device
     padded = _pad_tasks(tasks, mesh.size * chunk * chunks)
+    places = np.arange(mesh.size * chunk * chunks)
+    if ordered:  # chunks are dealt in turn, so that devices meet with the next tasks
+        rows = places.reshape(chunks, mesh.size, chunk).transpose(1, 0, 2).reshape(-1)
+        padded = jax.tree.map(lambda leaf: leaf[rows], padded)
+        places = np.argsort(rows)
     (sums, clients), diagnostics = _on_devices(on_device, mesh)(world, padded)
-    diagnostics = jax.tree.map(lambda leaf: leaf[:count], diagnostics)
-    return (sums, _replace_trained(world, tasks, diagnostics, clients)), diagnostics
+    diagnostics = jax.tree.map(lambda leaf: leaf[places[:count]], diagnostics)
+    if not ordered:
+        clients = _replace_trained(world, tasks, diagnostics, clients)
+    return (sums, clients), diagnostics
 
 
 def _zeros(tree: Any) -> Any:
