@@ -11,6 +11,7 @@ import sys
 
 _COORDINATOR = re.compile(r"coordination_service|JAX distributed service")
 _ENDED = "Terminating process because the JAX distributed service detected fatal errors"
+_NOT_MET = "CoordinationService/RegisterTask"
 _SILENT = re.compile(r"stopped sending heartbeats\):\s*(\d+)\s")
 _FIRST_GONE = "Failed to send RPC to coordination service"
 
@@ -19,6 +20,11 @@ def describe(held: str, how: str) -> str:
     """What is to be read instead of JAX's last words; `how` says how to go on."""
     if _ENDED not in held:
         return held
+    if _NOT_MET in held:
+        return (
+            "The processes did not meet within --distributed.wait_s: is the "
+            "coordinator's address right, and were all of them started?\n"
+        )
     silent = _SILENT.search(held)
     who = f"process {silent[1]}" if silent else "another process"
     if _FIRST_GONE in held:
