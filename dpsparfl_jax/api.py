@@ -113,7 +113,7 @@ def simulate_grid(
 
     Returns:
         A result for each, in their order; each is what `simulate` would give, to the
-        bit on one device.
+        bit where tasks go one by one (on a CPU).
 
     Raises:
         InputError: if a run cannot be trained; other exceptions, of your own policy or

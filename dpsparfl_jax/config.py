@@ -304,7 +304,8 @@ class PerfConfig(Section):
     )
     devices: int = opt(
         0,
-        "devices that share the tasks; 0 takes all (a CPU has one a core)",
+        "devices of each process that share the tasks; 0 takes all (a CPU has one a "
+        "core)",
         low=0,
         moves="rounding",
     )

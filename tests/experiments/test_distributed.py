@@ -19,8 +19,8 @@ import pytest
 from dpsparfl_jax import records
 from dpsparfl_jax.records.columns import WALL_TIMES
 from dpsparfl_jax.runner.checkpoint import load_params
-from experiments import distributed
-from tests.commands import ROOT
+from experiments import distributed, last_words
+from tests.commands import ROOT, assert_refused
 from tests.experiments.small_runs import SMALL, run
 
 PLAN = (
@@ -116,3 +116,68 @@ def test_a_lost_process_ends_all_and_any_number_goes_on(tmp_path, cache, alone):
         copy = shutil.copytree(out, tmp_path / f"copy_{lost}")
         assert one_process(copy, cache, "--resume") == alone
     assert "going on after round" in ended[0][0]  # two processes resumed it
+
+
+@pytest.mark.slow
+def test_two_processes_train_a_grid_and_both_end_well(tmp_path, cache, alone):
+    """The first point of the grid is the run of the other tests."""
+    flags = (*PLAN, cache, "--grid=seed=0,1")
+    codes, ended = finish(start(tmp_path, *flags, program="experiments.sweep"))
+    assert codes == [0, 0], ended
+    assert [stderr for _, stderr in ended] == ["", ""]
+    assert said(ended[1][0]) == []  # process 0 speaks for all
+    assert "Report: " in ended[0][0]
+    assert content(tmp_path / "seed=0") == alone
+    assert records.load_run(tmp_path / "seed=1").done
+
+
+TOGETHER = "go together: give all three"
+THREE = (
+    "--distributed.coordinator=127.0.0.1:1",
+    "--distributed.num_processes=2",
+    "--distributed.process_id=1",
+)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (THREE[:1], TOGETHER),
+        (THREE[1:], TOGETHER),
+        (["--distributed.bind=127.0.0.1:1"], TOGETHER),
+        ([*THREE, "--distributed.auto"], "asks the cluster: leave out"),
+        ([*THREE, "--distributed.process_id=2"], "=2 is not below"),
+        ([*THREE, "--distributed.coordinator=127.0.0.1"], "is no HOST:PORT"),
+        ([*THREE, "--distributed.coordinator=:80"], "is no HOST:PORT"),
+        ([*THREE, "--distributed.bind=127.0.0.1:70000"], "bind=127.0.0.1:70000 is no"),
+        ([*THREE, "--distributed.num_processes=0"], "num_processes"),
+    ],
+)
+def test_flags_that_do_not_fit_are_refused_before_anybody_is_contacted(flags, message):
+    assert_refused(run("unused", *flags), message)
+
+
+COORDINATOR = "E1117 19:05 1 coordination_service_agent.cc:289] Polled an error\n"
+FATAL = f"F1117 19:05 1 client.h:80] {last_words._ENDED}. This most likely "
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("", ""),
+        (COORDINATOR, COORDINATOR),  # the process went on
+        (FATAL, "Ended, because another process was lost: go on.\n"),
+        (
+            f"{COORDINATOR}{FATAL} (stopped sending heartbeats):\n12\nThe tasks",
+            "Ended, because process 12 was lost: go on.\n",
+        ),
+        (
+            f"{FATAL} {last_words._FIRST_GONE}. Either the leader",
+            "Ended, because process 0 was lost: go on.\n",
+        ),
+        (f"{FATAL}RPC: /xla.{last_words._NOT_MET}\n", "The processes did not meet"),
+    ],
+)
+def test_the_last_words_of_jax_become_a_sentence(written, read):
+    assert last_words.describe(written, "go on").startswith(read)
+    assert bool(written) == bool(read)
