@@ -16,7 +16,7 @@ from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.planning.schedule import Schedule
 from dpsparfl_jax.records import rows
 from dpsparfl_jax.records.columns import Row
-from dpsparfl_jax.runner import checkpoint, drive
+from dpsparfl_jax.runner import checkpoint, drive, processes
 from dpsparfl_jax.runner.folder_sink import FolderSink
 from dpsparfl_jax.runner.run import Run
 from dpsparfl_jax.runner.sinks import MemorySink
@@ -113,7 +113,7 @@ def simulate_grid(
 
     Returns:
         A result for each, in their order; each is what `simulate` would give, to the
-        bit on one device.
+        bit where tasks go one by one (on a CPU).
 
     Raises:
         InputError: if a run cannot be trained; other exceptions, of your own policy or
@@ -139,6 +139,11 @@ def simulate_grid(
         raise InputError("give at least one configuration.")
     if isinstance(outs, str | os.PathLike) or (outs and len(outs) != len(runs)):
         raise InputError(f"give a folder for each of the {len(runs)} runs in outs.")
+    if outs is not None and processes.current().count > 1:
+        raise InputError(
+            "runs of several processes are recorded by the commands run and sweep: "
+            "leave the folders out here."
+        )
     wanted = [Run(f"run {n}", settings) for n, settings in enumerate(runs)]
     if outs is None:
         kept = [MemorySink() for _ in runs]

@@ -279,6 +279,13 @@ class PerfConfig(Section):
     chunk_size: int = opt(
         32, "tasks per chunk when chunked", low=1, moves="rounding", static=True
     )
+    ordered_sums: bool = opt(
+        False,
+        "add the updates of chunks one by one in the order of tasks, so that sums do "
+        "not depend on the number of devices; tasks that are run by map always are",
+        moves="rounding",
+        static=True,
+    )
     clipping_method: str = opt(
         "ghost",
         "how gradients are clipped",
@@ -311,7 +318,8 @@ class PerfConfig(Section):
     )
     devices: int = opt(
         0,
-        "devices that share the tasks; 0 takes all (a CPU has one a core)",
+        "devices of each process that share the tasks; 0 takes all (a CPU has one a "
+        "core)",
         low=0,
         moves="rounding",
     )

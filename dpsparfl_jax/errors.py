@@ -14,3 +14,7 @@ class StorageError(InputError):
 
 class UnfinishedRunError(InputError):
     """A folder holds the beginning of this very run, and nobody asked to go on."""
+
+
+class LostProcessError(RuntimeError):
+    """One of several processes cannot go on with the others: all have to end."""

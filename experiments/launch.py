@@ -1,5 +1,7 @@
 """What `run` and `sweep` share: training points, stopping kindly, the final table."""
 
+import hashlib
+import json
 import pathlib
 import signal
 import sys
@@ -10,18 +12,21 @@ from types import FrameType
 import jax
 from tqdm import tqdm
 
-from dpsparfl_jax import records
+from dpsparfl_jax import __version__, config_values, records
 from dpsparfl_jax.config import PerfConfig, RunConfig
 from dpsparfl_jax.errors import InputError, StorageError, UnfinishedRunError
 from dpsparfl_jax.records import columns, rows
-from dpsparfl_jax.runner import drive
+from dpsparfl_jax.runner import drive, processes
 from dpsparfl_jax.runner.drive import describe_failure
 from dpsparfl_jax.runner.folder_sink import FolderSink
 from dpsparfl_jax.runner.run import Run
+from dpsparfl_jax.runner.shared_sinks import share_sinks
+from dpsparfl_jax.runner.sinks import Sink
 
 from .grid import Points
 
 _FAILED = 1
+_OWN_PATHS = (("data", "dir"), ("perf", "cache_dir"))  # each process may have its own
 _SHOWN = ("rounds", "accuracy", "delay_s", "energy_j", "epsilon_max", "fairness")
 
 
@@ -84,15 +89,8 @@ def execute(
         failed |= {name: describe_failure(why) for name, why in outcome.failed.items()}
         if len(failed) == len(points):
             refuse_common_reason(failed)
-        if outcome.skipped:
-            print(f"Finished before: {', '.join(outcome.skipped)}.")
-        recorded = _read(folders, failed)
-        if recorded:
-            print(table(recorded))
-        if report and any(len(run.rounds) for run in recorded):
-            from dpsparfl_jax.report import writing  # loads plotly
-
-            print(f"Report: {writing.write_report(recorded, out)}")
+        if processes.current().first:
+            _show(outcome, folders, failed, out if report else None)
     finally:
         for name, reason in failed.items():
             print(f"FAILED {name}: {reason}", file=sys.stderr)
@@ -102,8 +100,27 @@ def execute(
             f"Stopped: {', '.join(outcome.stopped)}; the same command{how} goes on.",
             file=sys.stderr,
         )
-        return 128 + stopper.signal
+        # Another process may have been asked.
+        return 128 + (stopper.signal or signal.SIGTERM)
     return _FAILED if failed else 0
+
+
+def _show(
+    outcome: drive.Outcome,
+    folders: Mapping[str, pathlib.Path],
+    failed: dict[str, str],
+    report: pathlib.Path | None,
+) -> None:
+    """Prints the table of all that was recorded, and writes a report to a folder."""
+    if outcome.skipped:
+        print(f"Finished before: {', '.join(outcome.skipped)}.")
+    recorded = _read(folders, failed)
+    if recorded:
+        print(table(recorded))
+    if report and any(len(run.rounds) for run in recorded):
+        from dpsparfl_jax.report import writing  # loads plotly
+
+        print(f"Report: {writing.write_report(recorded, report)}")
 
 
 def _read(
@@ -140,27 +157,57 @@ def train(
     if not settings:
         return drive.Outcome()
     keep_compiled_programs(next(iter(settings.values())).perf)
-    say, clock = tqdm.write, time.time
-    wanted: dict[Run, FolderSink] = {}
+    together = processes.current()
+    _require_same_settings(settings, together)
+    say = tqdm.write if together.first else _stay_silent
+    sinks: dict[str, Sink] = {}
     refused: dict[str, Exception] = {}
-    for name, each in settings.items():
-        try:
-            wanted[Run(name, each, tuple(notes))] = FolderSink(
-                folders[name], each, resume=resume, say=say, warn=say, clock=clock
-            )
-        except UnfinishedRunError as reason:
-            refused[name] = InputError(f"{reason} --resume goes on with it.")
-        except InputError as reason:
-            refused[name] = reason
-    if not wanted:
+    if together.first:
+        for name, each in settings.items():
+            try:
+                sinks[name] = FolderSink(
+                    folders[name],
+                    each,
+                    resume=resume,
+                    say=say,
+                    warn=say,
+                    clock=time.time,
+                )
+            except UnfinishedRunError as reason:
+                refused[name] = InputError(f"{reason} --resume goes on with it.")
+            except InputError as reason:
+                refused[name] = reason
+    if isinstance(together, processes.JoinedProcesses):
+        sinks, refused = share_sinks(settings, sinks, refused, together)
+    if not sinks:
         raise next(iter(refused.values()))
-    hooks = drive.Hooks(say, warn=say, clock=clock, stop=stopper.asked)
+    runs = [Run(name, settings[name], tuple(notes)) for name in sinks]
+    hooks = drive.Hooks(
+        say, warn=say, clock=time.time, stop=stopper.asked, progress=together.first
+    )
     try:
-        outcome = drive.drive(list(wanted), list(wanted.values()), hooks)
+        outcome = drive.drive(runs, list(sinks.values()), hooks)
     except StorageError as reason:
         raise InputError(f"{reason} --resume continues from it.") from None
     outcome.failed.update(refused)
     return outcome
+
+
+def _stay_silent(sentence: str) -> None:
+    """The first of several processes says it."""
+
+
+def _require_same_settings(
+    settings: Mapping[str, RunConfig], together: processes.Processes
+) -> None:
+    """Refuses processes that were started with other settings or versions."""
+    values = {name: config_values.as_dict(each) for name, each in settings.items()}
+    for each in values.values():
+        for section, name in _OWN_PATHS:
+            del each[section][name]
+    text = json.dumps([__version__, jax.__version__, values], sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    together.require_same("settings or versions", digest)
 
 
 def table(runs: Sequence[records.RecordedRun]) -> str:

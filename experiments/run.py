@@ -7,14 +7,17 @@ r"""Trains a run, or a few side by side, and records everything.
 Any setting can be changed by its flag; `--flagfile` reads them from a file.
 """
 
+import pathlib
+
 from absl import flags
 
 from dpsparfl_jax import config, preflight
 
-from . import cli, grid, presets
+from . import cli, distributed, grid, presets
 
 cli.define_config_flags(config.RunConfig())
 flags.adopt_module_key_flags(cli)
+distributed.define_flags()
 _PRESET = flags.DEFINE_string("preset", "quickstart", presets.HELP)
 _OUT = flags.DEFINE_string("out", "", "folder of the records (default: runs/PRESET)")
 _RESUME = flags.DEFINE_bool("resume", False, "go on with unfinished runs in --out")
@@ -30,13 +33,23 @@ def main() -> int:
         points = grid.expand(settings, axes)
     for each in points.settings.values():
         preflight.check(each)
-    out = cli.check_folder("out", _OUT.value or f"runs/{_PRESET.value}")
+    out = _OUT.value or f"runs/{_PRESET.value}"
     notes = cli.notes(settings, [axis.name for axis in axes])
-    from . import launch  # JAX takes seconds to load: flags are good by now
 
-    return launch.execute(
-        points, out=out, nested=bool(axes), resume=_RESUME.value, notes=notes
-    )
+    def train() -> int:
+        if distributed.writes():
+            cli.check_folder("out", out)
+        from . import launch  # JAX takes seconds to load: flags are good by now
+
+        return launch.execute(
+            points,
+            out=pathlib.Path(out),
+            nested=bool(axes),
+            resume=_RESUME.value,
+            notes=notes,
+        )
+
+    return distributed.run(train, "the same commands with --resume go on")
 
 
 if __name__ == "__main__":

@@ -8,15 +8,18 @@ skipped, unfinished ones resumed, failed ones tried again. `--shard=2/4` takes t
 second of four parts, for several machines that share DIR.
 """
 
+import pathlib
+
 from absl import flags
 
 from dpsparfl_jax import config
 from dpsparfl_jax.errors import InputError
 
-from . import cli, grid, presets
+from . import cli, distributed, grid, presets
 
 cli.define_config_flags(config.RunConfig())
 flags.adopt_module_key_flags(cli)
+distributed.define_flags()
 _PRESET = flags.DEFINE_string("preset", "quickstart", presets.HELP)
 _GRID = flags.DEFINE_string(
     "grid", "", "settings and their values: 'a.b=1,2;seed=0,1' (default: the preset's)"
@@ -45,20 +48,25 @@ def main() -> int:
     if not points.settings:
         problem = next(iter(points.problems.values()))
         raise InputError(f"no run of the grid is possible: {problem}")
-    out = cli.check_folder("out", _OUT.value)
     notes = cli.notes(base, [axis.name for axis in axes])
-    from . import launch  # JAX takes seconds to load: flags are good by now
 
-    code = launch.execute(
-        points,
-        out=out,
-        nested=True,
-        resume=True,
-        report=not _SHARD.value,
-        notes=notes,
-    )
-    if _SHARD.value:
-        print(f"When all shards are done: dpsparfl report {out}")
+    def train() -> int:
+        if distributed.writes():
+            cli.check_folder("out", _OUT.value)
+        from . import launch  # JAX takes seconds to load: flags are good by now
+
+        return launch.execute(
+            points,
+            out=pathlib.Path(_OUT.value),
+            nested=True,
+            resume=True,
+            report=not _SHARD.value,
+            notes=notes,
+        )
+
+    code = distributed.run(train, "the same commands go on")
+    if _SHARD.value and distributed.writes():
+        print(f"When all shards are done: dpsparfl report {_OUT.value}")
     return code
 
 

@@ -20,7 +20,7 @@ from dpsparfl_jax.config_values import noise_seed
 from dpsparfl_jax.data import packing
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.privacy.clip_norm import ClipNorm
-from dpsparfl_jax.runner import image_feed, programs, tasks
+from dpsparfl_jax.runner import image_feed, processes, programs, tasks
 from dpsparfl_jax.runner.choose_clip_norm import choose_clip_norm
 from dpsparfl_jax.runner.prefetch import prefetch
 from dpsparfl_jax.runner.run import Run
@@ -110,7 +110,9 @@ class Batch:
         """Compiles nothing yet; chooses clip norms and lays out all tasks."""
         first = runs[0]
         self.runs = runs
-        self.images = image_feed.choose_place(first)
+        self.images = processes.current().from_first(
+            lambda: image_feed.choose_place(first)
+        )
         self.on_validation = first.settings.length.eval_on == "validation"
         self.program = programs.get_program(
             programs.program_key(first.settings, first.outline)

@@ -21,6 +21,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from dpsparfl_jax.errors import InputError, StorageError
+from dpsparfl_jax.runner import processes
 from dpsparfl_jax.storage import write_whole
 from dpsparfl_jax.types import Params, ServerState
 
@@ -62,16 +63,19 @@ class Checkpoints:
         options = ocp.CheckpointManagerOptions(
             max_to_keep=None if read_only else _KEPT,
             save_interval_steps=0 if read_only else 1,
-            create=not read_only,
+            create=False,
             enable_async_checkpointing=False,
             cleanup_tmp_directories=not read_only,
             read_only=read_only,
+            multiprocessing_options=_this_process_only(),
         )
         logger = logging.getLogger("absl")
         level = logger.level
         try:
             if read_only:  # Orbax warns of what was asked for
                 logger.setLevel(logging.ERROR)
+            else:
+                self.path.mkdir(parents=True, exist_ok=True)
             self._manager = ocp.CheckpointManager(self.path, options=options)
         except (OSError, ValueError, RuntimeError) as reason:
             raise self._failure(reason) from None
@@ -201,6 +205,16 @@ class Checkpoints:
             f"cannot write a checkpoint to {self.path} ({what}): make room or "
             "choose another folder; what was written before is kept."
         )
+
+
+def _this_process_only() -> ocp.options.MultiprocessingOptions:
+    """Among several processes Orbax would wait for the others, which write nothing."""
+    together = processes.current()
+    if together.count == 1:
+        return ocp.options.MultiprocessingOptions()
+    return ocp.options.MultiprocessingOptions(
+        primary_host=together.index, active_processes={together.index}
+    )
 
 
 def _bytes_of(tree: Any) -> int:

@@ -4,6 +4,7 @@ XLA spreads a single product over the cores, but not a convolution, nor the pass
 between. Clients are independent of each other, so a core each keeps all of them busy.
 """
 
+import collections
 import os
 
 import jax
@@ -47,16 +48,25 @@ def available_cores() -> int:
 
 
 def chosen_devices(settings: RunConfig) -> tuple[jax.Device, ...]:
-    """The devices of a run: `perf.devices` of them; by itself all that it can use.
+    """The devices of a run: `perf.devices` of each process; by itself all it can use.
 
     On a CPU that is no more than it has channels: a lone task is better off alone,
-    because XLA lets it use the cores of devices that are not in use.
+    because XLA lets it use the cores of devices that are not in use. Every process has
+    one at least.
     """
     count, devices = settings.perf.devices, tuple(jax.devices())
-    if count > len(devices):
+    if count > jax.local_device_count():
         raise InputError(
-            f"perf.devices asks for {count} devices, but there are {len(devices)}."
+            f"perf.devices asks for {count} devices, but there are "
+            f"{jax.local_device_count()}."
         )
+    most = count or len(devices)
     if not count and devices[0].platform == "cpu":
-        count = min(len(devices), settings.wireless.num_channels)
-    return devices[:count] if count else devices
+        most = -(-settings.wireless.num_channels // jax.process_count())
+    taken: collections.Counter[int] = collections.Counter()
+    chosen = []
+    for device in devices:
+        taken[device.process_index] += 1
+        if taken[device.process_index] <= most:
+            chosen.append(device)
+    return tuple(chosen)

@@ -3,6 +3,9 @@
 Whoever wants runs (Python, a command, a sweep) gives `drive` a list of `Run`s and a
 sink for each. Runs that share shapes train in one compiled program; the next ones are
 planned by a thread meanwhile; a run that fails does not stop the others.
+
+Several processes may drive the same runs together (`processes.py`): all go through this
+loop alike, and settle with each other what might differ.
 """
 
 import contextlib
@@ -20,12 +23,19 @@ from dpsparfl_jax.errors import InputError, StorageError
 from dpsparfl_jax.privacy.clip_norm import ClipNorm
 from dpsparfl_jax.records.columns import Row
 from dpsparfl_jax.records.rows import RoundRows
-from dpsparfl_jax.runner import grouping
+from dpsparfl_jax.runner import grouping, processes
 from dpsparfl_jax.runner.batch import Batch
+from dpsparfl_jax.runner.checkpoint import digest
 from dpsparfl_jax.runner.devices import start_devices
 from dpsparfl_jax.runner.prefetch import prefetch
-from dpsparfl_jax.runner.run import Described, Images, Run, load_images
-from dpsparfl_jax.runner.sinks import RoundRecord, Sink
+from dpsparfl_jax.runner.run import (
+    Described,
+    Images,
+    Run,
+    digest_owners,
+    load_images,
+)
+from dpsparfl_jax.runner.sinks import Beginning, RoundRecord, Sink
 from dpsparfl_jax.types import RoundOutput
 
 _PLANNED_AHEAD = 32  # runs
@@ -81,7 +91,8 @@ def rounds(
     runs: Sequence[Run], sinks: Sequence[Sink], hooks: Hooks, outcome: Outcome
 ) -> Iterator[tuple[Run, Row]]:
     """As `drive`, giving every round as it comes; `outcome` is filled on the way."""
-    hooks = hooks._replace(warn=_once(hooks.warn))
+    stop = processes.current().agreed(hooks.stop)
+    hooks = hooks._replace(warn=_once(hooks.warn), stop=stop)
     start_devices(max((run.settings.perf.devices for run in runs), default=0))
     jobs = _outline(runs, sinks, outcome)
     numbers = grouping.group_runs([job.run for job in jobs])
@@ -95,13 +106,17 @@ def rounds(
                 outcome.stopped.extend(job.run.name for job in ready)
                 continue
             settings = ready[0].run.settings
+            missing: dict[str, Exception] = {}
             try:
                 if settings.data.image_set not in images:  # the set before is let go
                     images = {settings.data.image_set: load_images(settings)}
                     source = images[settings.data.image_set].source
                     hooks.say(f"Images: {source}.")
             except Exception as reason:
-                outcome.failed.update({job.run.name: reason for job in ready})
+                missing = {job.run.name: reason for job in ready}
+            missing = processes.current().settle(missing)
+            if missing:
+                outcome.failed.update(missing)
                 continue
             yield from _run_group(
                 ready, images[settings.data.image_set], hooks, outcome
@@ -126,6 +141,7 @@ def _outline(
     """The runs that are not done yet and can be, with their shapes."""
     described: Described = {}
     jobs = []
+    problems: dict[str, Exception] = {}
     for run, sink in zip(runs, sinks, strict=True):
         if sink.is_done:
             outcome.skipped.append(run.name)
@@ -137,8 +153,10 @@ def _outline(
             grouping.check_memory(job.run)
             jobs.append(job)
         except Exception as reason:
-            outcome.failed[run.name] = reason
-    return jobs
+            problems[run.name] = reason
+    problems = processes.current().settle(problems)
+    outcome.failed.update(problems)
+    return [job for job in jobs if job.run.name not in problems]
 
 
 def _plan(job: _Job, hooks: Hooks) -> _Job:
@@ -163,6 +181,7 @@ def _run_group(
     except StorageError:
         raise
     except Exception as reason:  # too little memory, say
+        processes.current().require_all_failed(reason)
         broken = _without_frames(reason)
     finally:
         _close(opened)
@@ -184,6 +203,7 @@ def _run_group(
 def _open(jobs: Sequence[_Job], images: Images, outcome: Outcome) -> list[_Job]:
     """Deals images and opens sinks; those that cannot are left out."""
     opened: list[_Job] = []
+    problems: dict[str, Exception] = {}
     try:
         for job in jobs:
             try:
@@ -199,11 +219,14 @@ def _open(jobs: Sequence[_Job], images: Images, outcome: Outcome) -> list[_Job]:
             except StorageError:
                 raise
             except Exception as reason:
-                outcome.failed[job.run.name] = reason
+                problems[job.run.name] = reason
+        problems = processes.current().settle(problems)
     except BaseException:
         _close(opened)
         raise
-    return opened
+    outcome.failed.update(problems)
+    _close([job for job in opened if job.run.name in problems])
+    return [job for job in opened if job.run.name not in problems]
 
 
 def _close(jobs: Sequence[_Job]) -> None:
@@ -230,6 +253,7 @@ def _train(jobs: Sequence[_Job], hooks: Hooks) -> Iterator[tuple[Run, Row]]:
         job.sink.begin(clip, first)
         for job, clip, first in zip(jobs, batch.clip_norms, batch.initial, strict=True)
     ]
+    _require_same_beginnings(jobs, batch.clip_norms, beginnings)
     _announce_clip_norms(batch.clip_norms, hooks)
     if batch.images == "streamed":
         hooks.say(
@@ -269,6 +293,31 @@ def _train(jobs: Sequence[_Job], hooks: Hooks) -> Iterator[tuple[Run, Row]]:
                     bar.set_postfix_str(f"accuracy {record.row['accuracy']:.3f}")
                 yield job.run, record.row
             bar.update(len(outputs))
+
+
+def _require_same_beginnings(
+    jobs: Sequence[_Job], clips: Sequence[ClipNorm], beginnings: Sequence[Beginning]
+) -> None:
+    """Refuses to train unless all processes are about to train the same runs.
+
+    Tasks follow from settings, schedule, images, owners and clip norm; the rest is the
+    state from which each run goes on.
+    """
+    together = processes.current()
+    if together.count == 1:
+        return
+    wanted = [
+        (
+            dataclasses.asdict(job.run.schedule),
+            job.run.data.images.digest,
+            digest_owners(job.run.data.clients),
+            clip.value,
+            beginning,
+        )
+        for job, clip, beginning in zip(jobs, clips, beginnings, strict=True)
+    ]
+    what = "images, plans, clip norms or initial parameters"
+    together.require_same(what, digest(wanted))
 
 
 def _record(run: Run, table: RoundRows, output: RoundOutput) -> RoundRecord:

@@ -28,6 +28,7 @@ from dpsparfl_jax.runner.devices import chosen_devices
 from dpsparfl_jax.runner.run import Run, digest_owners
 from dpsparfl_jax.runner.sinks import Beginning, RoundRecord
 from dpsparfl_jax.storage import PART, refuse_held
+from dpsparfl_jax.training.cohort import resolve_execution
 from dpsparfl_jax.types import ServerState
 
 if TYPE_CHECKING:
@@ -169,6 +170,7 @@ class FolderSink:
                 "platform": device.platform,
                 "kind": device.device_kind,
                 "count": len(chosen_devices(run.settings)),
+                "processes": jax.process_count(),
                 "machine": platform.machine(),
                 "cores": os.cpu_count(),
             },
@@ -215,14 +217,11 @@ class FolderSink:
 
     def _say_what_changed(self, then: dict[str, Any], now: dict[str, Any]) -> None:
         """Names what may move last digits, though no setting that matters."""
-        machine = ("versions", "device")
-        changes = config_values.differences(
-            {name: then.get(name, {}) for name in machine},
-            {name: now[name] for name in machine},
-        ) + config_values.differences(
-            config_values.moving(config_values.from_dict(then["config"]), "rounding"),
-            config_values.moving(self.settings, "rounding"),
-        )
+        changes = [
+            change
+            for before, after in zip(_conditions(then), _conditions(now), strict=True)
+            for change in config_values.differences(before, after)
+        ]
         if changes:
             self._warn(
                 f"{self.run.name} goes on under other conditions ("
@@ -263,6 +262,22 @@ class FolderSink:
             for each in opened:
                 if each is not None:
                     closing.callback(each.close)
+
+
+def _conditions(manifest: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What may move last digits: versions and device, and settings of speed.
+
+    Not the number of processes; nor that of devices, where tasks go one by one.
+    """
+    settings = config_values.from_dict(manifest["config"])
+    rounding = config_values.moving(settings, "rounding")
+    device = dict(manifest.get("device", {}))
+    device.pop("processes", None)
+    platform = str(device.get("platform", ""))
+    if resolve_execution(settings.perf.execution, platform) == "map":
+        device.pop("count", None)
+        del rounding["perf"]["devices"]
+    return {"versions": manifest.get("versions", {}), "device": device}, rounding
 
 
 def _on_noise(settings: RunConfig) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh
 from numpy.typing import NDArray
 
 from dpsparfl_jax import memory
@@ -133,7 +133,7 @@ class StreamedImages:
         self._images, self._tables = images, tables
         self._tasks = tasks_of_devices
         self._room = _roomy(most)
-        self._sharding = NamedSharding(mesh, PartitionSpec(cohort.AXIS))
+        self._mesh = mesh
 
     def of_round(self, rows: Tasks) -> tuple[Records, Tasks]:
         """Gathers and sends; idle tasks get nothing."""
@@ -149,8 +149,8 @@ class StreamedImages:
                 images[device, place] = self._images.images[own]
                 labels[device, place] = self._images.labels[own]
         flat = ImageSet(images.reshape(-1, *images.shape[2:]), labels.reshape(-1))
-        sent = jax.device_put(flat, self._sharding)
-        return Records(sent, None), rows._replace(first=layout.first.astype(np.int32))
+        addressed = rows._replace(first=layout.first.astype(np.int32))
+        return Records(cohort.split(flat, self._mesh), None), addressed
 
 
 def active_sizes(rows: Tasks) -> NDArray[np.int64]:

@@ -22,6 +22,7 @@ from dpsparfl_jax.training import (
     models,
     norms,
     optimizers,
+    placement,
     server,
 )
 from dpsparfl_jax.training.layer_rules import LAYER_RULES
@@ -106,14 +107,16 @@ def get_program(key: ProgramKey) -> Program:
             server_optimizer=chosen["server.optimizer"],
             execution=execution,
             chunk_size=chosen["perf.chunk_size"],
+            ordered_sums=chosen["perf.ordered_sums"],
             mesh=mesh,
         ),
         functools.partial(
-            cohort.tasks_of_devices,
+            placement.tasks_of_devices,
             devices=mesh.size,
             steps=spec.steps,
             execution=cohort.resolve_execution(execution, key.devices[0].platform),
             chunk_size=chosen["perf.chunk_size"],
+            ordered_sums=chosen["perf.ordered_sums"],
         ),
         evaluate.make_evaluate(
             model,

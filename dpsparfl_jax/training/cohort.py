@@ -3,7 +3,7 @@
 How the task axis is executed is a performance choice that moves no result beyond
 float rounding: `map` runs the tasks of a device one after another (best on CPU, with a
 device for each core), `vmap` all at once (best on accelerators), `chunked` in vmapped
-chunks; each over any number of devices.
+chunks; each over any number of devices. With `map` that number moves nothing at all.
 """
 
 import functools
@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from numpy.typing import NDArray
 
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.training import server as server_lib
@@ -30,7 +29,12 @@ from dpsparfl_jax.training.local import (
     prepare,
     train_client,
 )
-from dpsparfl_jax.training.placement import Placement, place
+from dpsparfl_jax.training.placement import (
+    Placement,
+    deal_chunks,
+    place,
+    tasks_at_once,
+)
 from dpsparfl_jax.types import (
     Array,
     LocalResult,
@@ -73,10 +77,27 @@ def replicate(tree: Any, mesh: Mesh | None = None) -> Any:
     Everything a cohort step takes goes through here, once: arrays that are where the
     compiled program wants them are neither moved nor do they cause a second compile.
     What is there already is not copied, and a cohort step uses up the state it is
-    given.
+    given. Several processes must give the same arrays: nothing compares them here.
     """
     mesh = mesh or task_mesh(jax.devices()[:1])
-    return jax.device_put(tree, NamedSharding(mesh, PartitionSpec()))
+    return _put(tree, NamedSharding(mesh, PartitionSpec()))
+
+
+def split(tree: Any, mesh: Mesh) -> Any:
+    """Cuts arrays into equal parts along their first axis, one for each device."""
+    return _put(tree, NamedSharding(mesh, PartitionSpec(AXIS)))
+
+
+def _put(tree: Any, sharding: NamedSharding) -> Any:
+    if sharding.is_fully_addressable:
+        return jax.device_put(tree, sharding)
+
+    def put(leaf: Any) -> jax.Array:
+        # device_put would send all of it to the other processes, to compare.
+        array = np.asarray(leaf)
+        return jax.make_array_from_callback(array.shape, sharding, array.__getitem__)
+
+    return jax.tree.map(put, tree)
 
 
 def resolve_execution(execution: str, backend: str) -> str:
@@ -96,13 +117,15 @@ def make_cohort_step(
     server_optimizer: str = "plain",
     execution: str = "auto",
     chunk_size: int = 32,
+    ordered_sums: bool = False,
     mesh: Mesh | None = None,
 ) -> CohortStep:
     """Compiled `(state, records, constants, tasks) -> new state, diagnostics`.
 
     Shapes: state leaves [R, ...], constants [R], tasks [K]; diagnostics [K]. K is
-    padded inside to fill chunks and devices. The incoming state is donated. Streamed
-    records are laid out as `tasks_of_devices` says.
+    padded inside to fill chunks and devices. The incoming state is donated. Chunks are
+    added up on their devices first, unless `ordered_sums` asks for one by one. Streamed
+    records are those of `placement.tasks_of_devices`.
     """
     server = server_lib.make_server(server_optimizer)
     mesh = mesh or task_mesh(jax.devices()[:1])
@@ -119,12 +142,12 @@ def make_cohort_step(
         check_images(records.data, spec.image_shape)
         world = World(state.params, records, constants.root_key, state.clients)
         count = tasks.run.shape[0]
-        chunk = _chunk(execution, chunk_size, count, mesh.size)
+        chunk = tasks_at_once(execution, chunk_size, count, mesh.size)
         if chunk == 1:
             placement = place(count, mesh.size, spec.steps)
             train = functools.partial(_train_one_by_one, spec, placement)
         else:
-            train = functools.partial(_train_chunks, spec, chunk)
+            train = functools.partial(_train_chunks, spec, chunk, ordered_sums)
         (sums, clients), diagnostics = train(mesh, world, tasks)
         with jax.named_scope("aggregation"):
             new = server.step(state, sums, constants.server)
@@ -132,27 +155,6 @@ def make_cohort_step(
 
     replicated = NamedSharding(mesh, PartitionSpec())
     return jax.jit(step, donate_argnums=0, out_shardings=replicated)
-
-
-def _chunk(execution: str, chunk_size: int, count: int, devices: int) -> int:
-    """How many tasks a device trains at once."""
-    each = -(-count // devices)
-    return {"map": 1, "vmap": each, "chunked": min(chunk_size, each)}[execution]
-
-
-def tasks_of_devices(
-    count: int, *, devices: int, steps: int, execution: str, chunk_size: int
-) -> list[NDArray[np.intp]]:
-    """Numbers of the tasks of a round that each device has to do with.
-
-    Two devices may share a task (see `placement`): both need its records.
-    """
-    chunk = _chunk(execution, chunk_size, count, devices)
-    if chunk == 1:
-        placed = place(count, devices, steps).task
-        return [np.unique(own[own >= 0]) for own in placed]
-    each = chunk * -(-count // (devices * chunk))
-    return [np.arange(d * each, min((d + 1) * each, count)) for d in range(devices)]
 
 
 def _on_devices(
@@ -195,9 +197,13 @@ def _nothing(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _train_chunks(
-    spec: LocalSpec, chunk: int, mesh: Mesh, world: World, tasks: Tasks
+    spec: LocalSpec, chunk: int, ordered: bool, mesh: Mesh, world: World, tasks: Tasks
 ) -> tuple[tuple[server_lib.RunSums, Any], Diagnostics]:
-    """Trains tasks in vmapped chunks, adding up updates so that none are kept."""
+    """Trains tasks in vmapped chunks, adding up updates so that none are kept.
+
+    Sums of devices are added up at the end; or, `ordered`, devices meet after every
+    chunk, and each of them adds all updates in the order of tasks.
+    """
     count = tasks.run.shape[0]
 
     def one_task(world: World, task: Tasks) -> tuple[LocalResult, jax.Array]:
@@ -213,26 +219,41 @@ def _train_chunks(
         def one_chunk(carry: tuple[Any, Any], tasks: Tasks) -> tuple[Any, Diagnostics]:
             sums, clients = carry
             result, weights = jax.vmap(one_task, (None, 0))(world, tasks)
+            told = _silence_idle(result.diagnostics, tasks.active)
+            if ordered:
+                optimizer = None if clients is None else result.optimizer
+                results = _SlotResult(
+                    *(result.update, weights, tasks.scale, tasks.run, tasks.client),
+                    *(optimizer, None),
+                )
+                order = jnp.arange(mesh.size * chunk)
+                return _add_in_order(carry, results, order, mesh.size), told
             with jax.named_scope("aggregation"):
                 sums = server_lib.add_updates(
                     sums, result.update, weights, tasks.scale, tasks.run
                 )
                 clients = _keep(clients, result.optimizer, weights, tasks)
-            told = _silence_idle(result.diagnostics, tasks.active)
             return (sums, clients), told
 
         chunks = jax.tree.map(lambda leaf: leaf.reshape(-1, chunk), tasks)
-        nothing = (server_lib.zero_sums(world.params), _zeros(world.clients))
-        (sums, clients), diagnostics = jax.lax.scan(one_chunk, nothing, chunks)
+        before = _zeros(world.clients) if not ordered else world.clients
+        nothing = (server_lib.zero_sums(world.params), before)
+        ended, diagnostics = jax.lax.scan(one_chunk, nothing, chunks)
         flat = jax.tree.map(lambda leaf: leaf.reshape(-1), diagnostics)
+        if ordered:
+            return ended, flat
         with jax.named_scope("aggregation"):
-            return jax.lax.psum((sums, clients), AXIS), flat
+            return jax.lax.psum(ended, AXIS), flat
 
-    chunks = -(-count // (mesh.size * chunk))  # of one device
-    padded = _pad_tasks(tasks, mesh.size * chunk * chunks)
+    dealt = deal_chunks(count, mesh.size, chunk, ordered).reshape(-1)
+    padded = _pad_tasks(tasks, dealt.size)
+    padded = jax.tree.map(lambda leaf: leaf[dealt], padded)
     (sums, clients), diagnostics = _on_devices(on_device, mesh, world, padded)
-    diagnostics = jax.tree.map(lambda leaf: leaf[:count], diagnostics)
-    return (sums, _replace_trained(world, tasks, diagnostics, clients)), diagnostics
+    places = np.argsort(dealt)[:count]
+    diagnostics = jax.tree.map(lambda leaf: leaf[places], diagnostics)
+    if not ordered:
+        clients = _replace_trained(world, tasks, diagnostics, clients)
+    return (sums, clients), diagnostics
 
 
 def _zeros(tree: Any) -> Any:

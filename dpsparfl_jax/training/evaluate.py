@@ -80,6 +80,8 @@ def make_evaluate(
             return jax.lax.map(if_wanted, each)
         return jax.vmap(if_wanted)(each)
 
+    replicated = NamedSharding(mesh, PartitionSpec())
+
     def evaluate(params: Params, data: ImageSet, test: EvalRows) -> Evaluation:
         check_images(data, image_shape)
         runs, total = test.rows.shape
@@ -93,6 +95,9 @@ def make_evaluate(
             out_specs=(split, split),
             check_vma=False,
         )(params, data, test, jnp.arange(padded) * batch_size)
+        # All batches on every device: sums of them are then rounded alike, whatever
+        # the number of devices.
+        right, loss = jax.lax.with_sharding_constraint((right, loss), replicated)
         right = right.reshape(runs, -1)[:, :total]
         divisor = np.float32(total)
         return Evaluation(
@@ -101,7 +106,6 @@ def make_evaluate(
             right,
         )
 
-    replicated = NamedSharding(mesh, PartitionSpec())
     return jax.jit(evaluate, out_shardings=replicated)
 
 

@@ -1,10 +1,11 @@
-"""Which device trains which steps of which task, where tasks go one by one.
+"""Which device trains which steps of which task.
 
-Tasks are dealt out like cards. If that leaves some over, a task more on a few devices
-would keep all others waiting: so each task left over is shared by two devices, one that
-takes its first half before everything else and one that takes its second half at the
-end. Between the two halves all devices meet once, the state of the half-trained tasks
-changes hands, and the first of the two devices interrupts the task it is at.
+Where tasks go one by one, they are dealt out like cards. If that leaves some over, a
+task more on a few devices would keep all others waiting: so each task left over is
+shared by two devices, one that takes its first half before everything else and one that
+takes its second half at the end. Between the two halves all devices meet once, the
+state of the half-trained tasks changes hands, and the first of the two devices
+interrupts the task it is at.
 
     two devices, five tasks:   device 0:  E first half, A, D first half | D second half
                                device 1:  B, C                          | E second half
@@ -14,7 +15,7 @@ added up in that order whatever the number of devices: sums are rounded alike.
 """
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,3 +106,43 @@ def _shared(each: int, left: int, devices: int, steps: int) -> _Cells:
         else:
             cells.append([own, []])
     return cells
+
+
+def tasks_at_once(execution: str, chunk_size: int, count: int, devices: int) -> int:
+    """How many tasks a device trains at once."""
+    each = -(-count // devices)
+    return {"map": 1, "vmap": each, "chunked": min(chunk_size, each)}[execution]
+
+
+def tasks_of_devices(
+    count: int,
+    *,
+    devices: int,
+    steps: int,
+    execution: str,
+    chunk_size: int,
+    ordered_sums: bool = False,
+) -> list[NDArray[np.intp]]:
+    """Numbers of the tasks of a round that each device has to do with.
+
+    Two devices may share a task: both need its records.
+    """
+    chunk = tasks_at_once(execution, chunk_size, count, devices)
+    dealt: NDArray[Any] = deal_chunks(count, devices, chunk, ordered_sums)
+    if chunk == 1:
+        dealt = place(count, devices, steps).task.reshape(devices, -1)
+    return [np.unique(own[(own >= 0) & (own < count)]) for own in dealt]
+
+
+def deal_chunks(
+    count: int, devices: int, chunk: int, ordered: bool
+) -> NDArray[np.intp]:
+    """Numbers of the tasks of each device, chunk after chunk; from `count` on: idle.
+
+    If sums are `ordered`, chunks are dealt in turn: devices meet with the next tasks.
+    """
+    chunks = -(-count // (devices * chunk))  # of one device
+    numbers: NDArray[Any] = np.arange(devices * chunk * chunks)
+    if ordered:
+        numbers = numbers.reshape(chunks, devices, chunk).transpose(1, 0, 2)
+    return numbers.reshape(devices, -1)

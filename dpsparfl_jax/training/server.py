@@ -88,7 +88,10 @@ def make_server(optimizer: str = "plain") -> Server:
         arrived = sums.weights > 0
         total = jnp.where(rates.total_weight > 0, rates.total_weight, sums.weights)
         safe = jnp.where(arrived, total, _ONE)
-        gradient = jax.tree.map(lambda total: -(total / safe), sums.updates)
+        # XLA divides by multiplying with the inverse, on several devices not always:
+        # said outright, all is rounded alike.
+        inverse = _ONE / safe
+        gradient = jax.tree.map(lambda total: -(total * inverse), sums.updates)
         updates, inner = factory(rates.learning_rate, rates.momentum).update(
             gradient, state.optimizer, state.params
         )

@@ -7,7 +7,7 @@ import pytest
 from dpsparfl_jax import memory
 from dpsparfl_jax.runner import image_feed
 from dpsparfl_jax.runner.batch import Batch
-from dpsparfl_jax.training import cohort
+from dpsparfl_jax.training import placement
 from dpsparfl_jax.types import ImageSet
 from tests import toy
 
@@ -38,8 +38,10 @@ def outputs(runs, place, **perf):
 )
 def test_streamed_images_give_the_same_bits_as_resident_ones(execution, devices):
     """Three channels on two devices: one task is shared by both."""
-    runs = [(0, 4), (1, 3)] if execution == "chunked" else [(0, 4)]
+    several = execution == "chunked"
+    runs = [(0, 4), (1, 3)] if several else [(0, 4)]
     perf = {"execution": execution, "devices": devices, "chunk_size": 2}
+    perf["ordered_sums"] = several
     resident, streamed = (
         outputs(runs, place, **perf) for place in ("resident", "streamed")
     )
@@ -49,11 +51,22 @@ def test_streamed_images_give_the_same_bits_as_resident_ones(execution, devices)
 
 @pytest.mark.parametrize("count", [1, 3, 5, 8])
 @pytest.mark.parametrize(
-    ("execution", "chunk"), [("map", 1), ("vmap", 1), ("chunked", 2)]
+    ("execution", "chunk", "ordered"),
+    [
+        ("map", 1, False),
+        ("vmap", 1, False),
+        ("chunked", 2, False),
+        ("chunked", 2, True),
+    ],
 )
-def test_every_device_has_the_records_of_its_tasks(count, execution, chunk):
-    shares = cohort.tasks_of_devices(
-        count, devices=2, steps=4, execution=execution, chunk_size=chunk
+def test_every_device_has_the_records_of_its_tasks(count, execution, chunk, ordered):
+    shares = placement.tasks_of_devices(
+        count,
+        devices=2,
+        steps=4,
+        execution=execution,
+        chunk_size=chunk,
+        ordered_sums=ordered,
     )
     assert set(np.concatenate(shares)) == set(range(count))
     sizes = np.array([3, 0, 5, 1, 2, 4, 7, 6][:count])

@@ -63,8 +63,9 @@ def baseline(world):
     ],
 )
 def test_execution_and_devices_change_nothing(world, baseline, execution, devices):
+    """Up to rounding; where tasks go one by one, not a bit."""
     got = worlds.run_round(world, grid_rows(world), execution, devices)
-    assert_same(got, baseline)
+    assert_same(got, baseline, tolerance=0 if execution == "map" else 2e-6)
 
 
 def test_permuting_slots_permutes_diagnostics_and_nothing_else(world, baseline):

@@ -9,9 +9,9 @@ import dpsparfl_jax as fl
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.registry import OPTIMIZERS
 from dpsparfl_jax.runner import checkpoint
-from dpsparfl_jax.training import server
+from dpsparfl_jax.training import cohort, server
 from dpsparfl_jax.types import ServerState
-from tests import toy
+from tests import toy, worlds
 
 RUNS = 3
 
@@ -50,6 +50,27 @@ def after(optimizer, rates, rounds=3):
         )
         state = step(state, sums(number + 1), told)
     return jax.device_get(state)
+
+
+@pytest.mark.parametrize("optimizer", ["plain", "momentum"])
+def test_the_step_is_the_same_to_the_bit_on_several_devices(optimizer):
+    """A division would not be: XLA multiplies by the inverse, here and there."""
+    made, rng = server.make_server(optimizer), np.random.default_rng(0)
+    first = worlds.make_world("small_cnn", seeds=range(RUNS)).params
+    totals = jax.tree.map(
+        lambda leaf: rng.normal(0, 30, leaf.shape).astype(np.float32), first
+    )
+    told = server.RunSums(totals, np.array([77, 123, 61], np.float32))
+
+    def bits(devices):
+        mesh = cohort.task_mesh(jax.devices()[:devices])
+        state = jax.device_get(made.init(first))
+        inputs = cohort.replicate((state, told, server.plain_rates(RUNS, 0.3)), mesh)
+        everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+        got = jax.jit(made.step, out_shardings=everywhere)(*inputs)
+        return [leaf.tobytes() for leaf in jax.tree.leaves(jax.device_get(got))]
+
+    assert bits(1) == bits(2)
 
 
 def test_plain_adds_the_mean_update():
