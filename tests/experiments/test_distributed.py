@@ -151,6 +151,10 @@ THREE = (
         ([*THREE, "--distributed.coordinator=:80"], "is no HOST:PORT"),
         ([*THREE, "--distributed.bind=127.0.0.1:70000"], "bind=127.0.0.1:70000 is no"),
         ([*THREE, "--distributed.num_processes=0"], "num_processes"),
+        (
+            [*THREE, "--distributed.process_id=0", "--distributed.bind=192.0.2.1:99"],
+            "process 0 cannot listen at 192.0.2.1:99",  # an address of documents
+        ),
     ],
 )
 def test_flags_that_do_not_fit_are_refused_before_anybody_is_contacted(flags, message):
