@@ -98,6 +98,7 @@ def alone(tmp_path_factory, cache):
     return one_process(tmp_path_factory.mktemp("alone") / "o", cache)
 
 
+@pytest.mark.slow
 def test_a_lost_process_ends_all_and_any_number_goes_on(tmp_path, cache, alone):
     out = tmp_path / "o"
     for lost, sink, when in ((1, "HearingSink", 4), (0, "TellingSink", 7)):
