@@ -9,6 +9,7 @@ import ctypes
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -130,6 +131,8 @@ def run(work: Callable[[], int], how: str) -> int:
     """
     if not wanted():
         return work()
+    if _flag("process_id") == 0:
+        _check_free(_flag("bind") or _flag("coordinator"))
     _give_last_words(how)
     _join()
     from dpsparfl_jax.runner import processes
@@ -159,6 +162,23 @@ def run(work: Callable[[], int], how: str) -> int:
         os._exit(code)
     _say(later, together.index)
     return code
+
+
+def _check_free(address: str) -> None:
+    """Refuses an address at which nobody can listen here: JAX may crash on it."""
+    host, _, port = address.rpartition(":")
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(
+            host.strip("[]"), int(port), type=socket.SOCK_STREAM
+        )[0]
+        with socket.socket(family, kind, protocol) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            trial.bind(place)
+    except OSError as reason:
+        raise InputError(
+            f"process 0 cannot listen at {address} ({reason.strerror}): choose a free "
+            "address of this machine, or name one with --distributed.bind."
+        ) from None
 
 
 def _say(sentence: str, index: int) -> None:

@@ -98,6 +98,7 @@ def alone(tmp_path_factory, cache):
     return one_process(tmp_path_factory.mktemp("alone") / "o", cache)
 
 
+@pytest.mark.slow
 def test_a_lost_process_ends_all_and_any_number_goes_on(tmp_path, cache, alone):
     out = tmp_path / "o"
     for lost, sink, when in ((1, "HearingSink", 4), (0, "TellingSink", 7)):
@@ -151,6 +152,10 @@ THREE = (
         ([*THREE, "--distributed.coordinator=:80"], "is no HOST:PORT"),
         ([*THREE, "--distributed.bind=127.0.0.1:70000"], "bind=127.0.0.1:70000 is no"),
         ([*THREE, "--distributed.num_processes=0"], "num_processes"),
+        (
+            [*THREE, "--distributed.process_id=0", "--distributed.bind=192.0.2.1:99"],
+            "process 0 cannot listen at 192.0.2.1:99",  # an address of documents
+        ),
     ],
 )
 def test_flags_that_do_not_fit_are_refused_before_anybody_is_contacted(flags, message):
