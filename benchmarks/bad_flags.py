@@ -83,7 +83,7 @@ def _flags() -> Iterator[Case]:
             ("--data.train_examples=1000000000",),
             ("--data.partition=file",),
             ("--data.partition_file=x.json",),
-            ("--data.dir=", "--data.name=glyphs", "--data.num_clients=100000"),
+            ("--data.dir=", "--data.name=glyphs", "--data.num_clients=10000000"),
             ("--wireless.num_channels=1000000000",),
             ("--wireless.cpu_low_hz=3e9",),
             ("--wireless.max_power_dbm=1e5",),

@@ -241,4 +241,7 @@ def measure(
             damaged = damage(whole[0], scratch, chance)
             made += tqdm(damaged, desc="damaged files", disable=None)
     lives = {each.work.program: each.life_s for each in whole}
-    return {"life_s": lives, "trials": [trial._asdict() for trial in made]}
+    told = [
+        trial._replace(ending=trial.ending.replace(name, "FOLDER")) for trial in made
+    ]
+    return {"life_s": lives, "trials": [trial._asdict() for trial in told]}

@@ -20,6 +20,7 @@ QUICKLY = {
     *("test_api", "test_batch", "test_bound_measurement", "test_server_rates"),
     *("test_tune_command", "test_features", "test_noise_key", "test_preflight"),
     *("test_audit_one_run", "test_damaged_files", "test_properties"),
+    *("test_image_feed", "test_ordered_sums"),
     "test_ordered_sums",
 }
 
@@ -30,7 +31,7 @@ FIRST = {
     *("test_figures", "test_run_command", "test_schedule_command", "test_advise"),
     *("test_tune_command", "test_server_rates", "test_budget_command"),
     *("test_audit_white_box", "test_audit_sensitivity", "test_audit_one_run"),
-    *("test_bad_inputs", "test_mutants", "test_audit_generator"),
+    *("test_bad_inputs", "test_mutants", "test_audit_generator", "test_distributed"),
     "test_distributed",
 }
 

@@ -67,9 +67,18 @@ class RunFolder:
         whole = len(read_rounds(self.path))
         if text.count("\n") <= whole:  # at most a last line that was cut off
             return ""
+        return f"line {whole + 1} of {ROUNDS} is damaged ({self.copy_rounds_aside()})"
+
+    def copy_rounds_aside(self) -> str:
+        """Keeps a copy of all rows, whatever they hold; says where."""
         aside = self.path / f"{ROUNDS}.damaged"
-        write_whole(aside, text)
-        return f"line {whole + 1} of {ROUNDS} is damaged (all is kept in {aside.name})"
+        write_whole(aside, _rounds_text(self.path))
+        return f"all is kept in {aside.name}"
+
+    def digest_rounds(self, count: int) -> str:
+        """A hash of the first rows."""
+        lines = _rounds_text(self.path).splitlines(keepends=True)[:count]
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
 
     def open_rounds(self, keep: int) -> None:
         """Opens the table of rounds after its first `keep` rows."""
@@ -91,14 +100,13 @@ class RunFolder:
         with writing(self.path / ROUNDS):
             os.fsync(self._rounds.fileno())
 
-    def write_clients(self, clients: Sequence[Row]) -> str:
-        """Writes the table of clients; gives its hash."""
+    def write_clients(self, clients: Sequence[Row]) -> None:
+        """Writes the table of clients."""
         text = io.StringIO()
         table = csv.DictWriter(text, fieldnames=list(clients[0]), lineterminator="\n")
         table.writeheader()
         table.writerows(clients)
         write_whole(self.path / CLIENTS, text.getvalue())
-        return self.digest_clients()
 
     def digest_clients(self) -> str:
         """A hash of the table of clients; empty if there is none."""

@@ -14,6 +14,7 @@ import logging
 import os
 import pathlib
 import sys
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -40,7 +41,6 @@ class Restored(NamedTuple):
     optimizer: list[Any]  # leaves of the optimizers' states: server's, then clients'
     average: Params | None
     complaints: list[str]  # checkpoints that were passed over, and why
-    beside: str = ""  # what was saved with it
 
 
 def digest(tree: Any) -> str:
@@ -82,8 +82,10 @@ class Checkpoints:
         finally:
             logger.setLevel(level)
 
-    def save(self, rounds: int, state: ServerState, beside: str = "") -> None:
-        """Keeps the server's state after so many rounds, and a word beside it."""
+    def save(
+        self, rounds: int, state: ServerState, beside: Mapping[str, str] | None = None
+    ) -> None:
+        """Keeps the server's state after so many rounds, and hashes of other files."""
         items: dict[str, Any] = {_PARAMS: ocp.args.StandardSave(state.params)}
         optimizer = jax.tree.leaves((state.optimizer, state.clients))
         if optimizer:  # plain addition has no state, and Orbax saves no empty tree
@@ -92,7 +94,7 @@ class Checkpoints:
         if average is not None:  # else the parameters say it all
             items[_AVERAGE] = ocp.args.StandardSave(average)
         content = _digest_all(state.params, optimizer, average)
-        facts = {"rounds": rounds, "digest": content, "beside": beside}
+        facts = {"rounds": rounds, "digest": content, "beside": dict(beside or {})}
         items[_FACTS] = ocp.args.JsonSave(facts)
         try:
             self._check_room(_bytes_of((state.params, optimizer, average)))
@@ -141,10 +143,16 @@ class Checkpoints:
         for file in set(self.path.glob(f"*{_CHECKSUM}")) - kept:
             file.unlink()
 
-    def restore(self, like: ServerState | None, most: int) -> Restored:
+    def restore(
+        self,
+        like: ServerState | None,
+        most: int,
+        misfit: Callable[[int, Mapping[str, str]], str] = lambda rounds, beside: "",
+    ) -> Restored:
         """The newest good checkpoint after at most `most` rounds.
 
-        `like` has the shapes that are expected, if they are known.
+        `like` has the shapes that are expected, if they are known; `misfit` says what
+        other files lack, given the number of rounds and the hashes saved beside.
         """
         complaints = []
         for rounds in sorted(self._manager.all_steps(), reverse=True):
@@ -155,15 +163,19 @@ class Checkpoints:
                 continue
             try:
                 params, optimizer, average, beside = self._read(rounds, like)
-                return Restored(rounds, params, optimizer, average, complaints, beside)
             except Exception as reason:  # Orbax raises what its storage raises
                 first = str(reason).strip().splitlines() or [type(reason).__name__]
                 complaints.append(f"checkpoint {rounds} is damaged ({first[0][:120]})")
+                continue
+            complaint = misfit(rounds, beside)
+            if not complaint:
+                return Restored(rounds, params, optimizer, average, complaints)
+            complaints.append(complaint)
         return Restored(0, None, [], None, complaints)
 
     def _read(
         self, rounds: int, like: ServerState | None
-    ) -> tuple[Params, list[Any], Params, str]:
+    ) -> tuple[Params, list[Any], Params, Mapping[str, str]]:
         checksum = self._checksum(rounds)  # missing if killed just before it
         if checksum.is_file():
             if checksum.read_text() != _digest_files(self.path / str(rounds)):
@@ -182,7 +194,7 @@ class Checkpoints:
         content = _digest_all(params, optimizer, average)
         facts = {"rounds": rounds, "digest": content}
         average = params if average is None else average
-        beside = read[_FACTS].pop("beside", "")  # versions before 0.3 had none
+        beside = read[_FACTS].pop("beside", {})  # versions before 0.3 had none
         if read[_FACTS] != facts:
             raise ValueError("its contents do not match their checksum")
         if like is not None:

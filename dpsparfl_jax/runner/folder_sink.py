@@ -11,7 +11,7 @@ import importlib.metadata
 import os
 import pathlib
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -123,13 +123,10 @@ class FolderSink:
     def _restore(self, first: ServerState) -> Beginning:
         self._checkpoints = Checkpoints(self.folder)
         most = len(records.read_rounds(self.folder))
-        table = self.writer.digest_clients()
-        if not table:  # the last round makes it
+        if not (self.folder / records.CLIENTS).is_file():
+            # The last round makes that table.
             most = min(most, self.run.schedule.num_rounds - 1)
-        restored = self._checkpoints.restore(first, most)
-        if restored.beside and restored.beside != table:
-            self._warn(f"{self.run.name}: {records.CLIENTS} is damaged: made anew.")
-            restored = self._checkpoints.restore(first, restored.rounds - 1)
+        restored = self._checkpoints.restore(first, most, self._misfit)
         if restored.complaints:
             where = f"round {restored.rounds}" if restored.rounds else "the start"
             complaints = "; ".join(restored.complaints)
@@ -141,6 +138,16 @@ class FolderSink:
         own, clients = jax.tree.unflatten(structure, restored.optimizer)
         state = ServerState(restored.params, own, restored.average, clients)
         return Beginning(restored.rounds, state)
+
+    def _misfit(self, rounds: int, beside: Mapping[str, str]) -> str:
+        """What has changed since a checkpoint was saved, if anything has."""
+        rows, table = beside.get(records.ROUNDS), beside.get(records.CLIENTS)
+        if rows and rows != self.writer.digest_rounds(rounds):
+            kept = self.writer.copy_rounds_aside()
+            return f"rows of {records.ROUNDS} up to round {rounds} are damaged ({kept})"
+        if table and table != self.writer.digest_clients():
+            return f"{records.CLIENTS} is damaged"
+        return ""
 
     def _manifest(self, clip: ClipNorm) -> dict[str, Any]:
         run = self.run
@@ -236,10 +243,12 @@ class FolderSink:
         if record.state is not None:
             assert self._checkpoints is not None
             self.writer.sync()
-            table = ""
+            rounds = record.row["round"]
+            beside = {records.ROUNDS: self.writer.digest_rounds(rounds)}
             if record.clients is not None:
-                table = self.writer.write_clients(record.clients)
-            self._checkpoints.save(record.row["round"], record.state, table)
+                self.writer.write_clients(record.clients)
+                beside[records.CLIENTS] = self.writer.digest_clients()
+            self._checkpoints.save(rounds, record.state, beside)
             if record.clients is not None:
                 self._finish()
 

@@ -1,13 +1,12 @@
 """Do several processes train as one does, and does a lost one leave a run to go on?
 
 The processes are real ones, of two devices each, on loopback. Each start takes seconds,
-so one story is told: the follower is killed, then process 0, and each time one process
-alone can finish what is left.
+so one story is told: the follower is killed, two go on, process 0 is killed, and one
+process alone finishes what is left.
 """
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -71,8 +70,10 @@ def finish(processes):
 
 
 def said(output):
-    """Lines of ours: Gloo prints who is connected."""
-    return [line for line in output.splitlines() if "peer ranks" not in line]
+    """Lines of ours: Gloo tells who is connected, from threads that mix their lines."""
+    lines = (line.strip() for line in output.splitlines())
+    ours = (line for line in lines if "peer ranks" not in line)
+    return [line for line in ours if line and not line.isdigit()]
 
 
 def content(folder):
@@ -114,9 +115,8 @@ def test_a_lost_process_ends_all_and_any_number_goes_on(tmp_path, cache, alone):
         assert said(ended[1][0]) == []  # process 0 speaks for all
         kept = len(records.read_rounds(out))
         assert when - 3 <= kept < 8
-        copy = shutil.copytree(out, tmp_path / f"copy_{lost}")
-        assert one_process(copy, cache, "--resume") == alone
     assert "going on after round" in ended[0][0]  # two processes resumed it
+    assert one_process(out, cache, "--resume") == alone
 
 
 @pytest.mark.slow

@@ -145,6 +145,21 @@ def test_a_damaged_row_is_named_and_nothing_is_lost(whole, tmp_path):
     assert run_facts.facts(folder) == run_facts.facts(whole / "p0")
 
 
+def test_rows_that_changed_are_made_anew(whole, tmp_path):
+    """They are legal, so only the checkpoints know: both do, so all begins anew."""
+    folder = unfinished(whole, tmp_path)
+    lines = (folder / records.ROUNDS).read_text().splitlines(keepends=True)
+    row = json.loads(lines[1])
+    lines[1] = json.dumps(row | {"round_delay_s": 99.0}) + "\n"
+    (folder / records.ROUNDS).write_text("".join(lines))
+    _, log = run(tmp_path, RUNS[0], resume=True)
+    assert "rows of rounds.jsonl up to round 6 are damaged" in log.text
+    assert "up to round 4 are damaged" in log.text
+    assert "going on from the start" in log.text
+    assert (folder / "rounds.jsonl.damaged").read_text() == "".join(lines)
+    assert run_facts.facts(folder) == run_facts.facts(whole / "p0")
+
+
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
@@ -166,7 +181,7 @@ def test_a_damaged_table_of_clients_is_refused_or_made_anew(
             records.load_run(folder)
         (folder / records.DONE).unlink()
     _, log = run(tmp_path, RUNS[0], resume=True)
-    assert "clients.csv is damaged: made anew" in log.text
+    assert "clients.csv is damaged; going on from round 4" in log.text
     assert run_facts.facts(folder) == run_facts.facts(whole / "p0")
 
 
