@@ -69,23 +69,6 @@ def test_all_policies_on_all_partitions(accountant):
         assert result.summary["accuracy"] > 0.3
 
 
-@pytest.mark.slow
-def test_the_larger_network_of_the_paper(tmp_path):
-    """The smaller one is trained by the audit of one run."""
-    toy.write(tmp_path / "toy.npz", (32, 32, 3), train=400, test=130)
-    settings = toy.settings(
-        data={"dir": str(tmp_path)},
-        model={"name": "cifar_cnn"},
-        training={"local_steps": 2},
-        schedule={"delay_target_s": 120.0, "energy_budget_j": 24.0},
-        length={"rounds": 2, "eval_every": 2},
-        perf={"padded_sizes": 1},
-    )
-    result = dpsparfl_jax.simulate(settings)
-    check_result(result)
-    assert result.rounds["accuracy"].isna().tolist() == [True, False]
-
-
 def test_iterating_gives_the_same_rows_as_they_come():
     settings = toy.settings()
     result = dpsparfl_jax.simulate(settings)

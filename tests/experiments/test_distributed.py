@@ -41,12 +41,12 @@ shared_sinks.{sink}.add = add
 """
 
 
-def start(out, *flags, program="experiments.run", own=((), ())):
+def start(out, *flags, own=((), ())):
     """Two processes with the same flags and some of their own."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", program, f"--out={out}", *SMALL, *flags]
+    command = [sys.executable, "-m", "experiments.run", f"--out={out}", *SMALL, *flags]
     command += [
         f"--distributed.coordinator=127.0.0.1:{port}",
         *("--distributed.num_processes=2", "--distributed.heartbeat_s=3"),
@@ -117,19 +117,6 @@ def test_a_lost_process_ends_all_and_any_number_goes_on(tmp_path, cache, alone):
         assert when - 3 <= kept < 8
     assert "going on after round" in ended[0][0]  # two processes resumed it
     assert one_process(out, cache, "--resume") == alone
-
-
-@pytest.mark.slow
-def test_two_processes_train_a_grid_and_both_end_well(tmp_path, cache, alone):
-    """The first point of the grid is the run of the other tests."""
-    flags = (*PLAN, cache, "--grid=seed=0,1")
-    codes, ended = finish(start(tmp_path, *flags, program="experiments.sweep"))
-    assert codes == [0, 0], ended
-    assert [stderr for _, stderr in ended] == ["", ""]
-    assert said(ended[1][0]) == []  # process 0 speaks for all
-    assert "Report: " in ended[0][0]
-    assert content(tmp_path / "seed=0") == alone
-    assert records.load_run(tmp_path / "seed=1").done
 
 
 TOGETHER = "go together: give all three"
