@@ -32,6 +32,12 @@ WARNS: set[str] = set()
 QUICK = ("docs/accelerators.md", "docs/howto/policy.md")  # the others train
 
 
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """Where epsilon curves are kept: pages share them, and nobody else does."""
+    return tmp_path_factory.mktemp("home")
+
+
 def name_of(path):
     return path.relative_to(ROOT).as_posix()
 
@@ -136,10 +142,10 @@ def compile_little(monkeypatch):
     ids=name_of,
 )
 def test_examples_of_a_page_run_in_order(
-    path, own_registries, monkeypatch, tmp_path, capsys
+    path, own_registries, monkeypatch, tmp_path, capsys, home
 ):
     name = name_of(path)
-    monkeypatch.setenv("HOME", str(tmp_path))  # keeps no epsilon curves
+    monkeypatch.setenv("HOME", str(home))
     monkeypatch.chdir(tmp_path)
     compile_little(monkeypatch)
     namespace = {"__name__": "page"}
