@@ -6,7 +6,7 @@ import pathlib
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 
 import jax
@@ -58,6 +58,18 @@ class Stopper:
         return bool(self.signal)
 
 
+# Trains runs by name into their folders, until asked to stop.
+Trainer = Callable[
+    [Mapping[str, RunConfig], Mapping[str, pathlib.Path], Stopper], drive.Outcome
+]
+
+
+def console_hooks(stopper: Stopper) -> drive.Hooks:
+    """Tells the user what is going on, and stops where the user asks for it."""
+    write = tqdm.write
+    return drive.Hooks(write, warn=write, clock=time.time, stop=stopper.asked)
+
+
 def keep_compiled_programs(perf: PerfConfig) -> None:
     """Lets JAX keep compiled programs on disk, beside the epsilon curves."""
     if perf.cache_dir:
@@ -74,18 +86,24 @@ def execute(
     resume: bool,
     report: bool = True,
     notes: Sequence[str] = (),
+    trainer: Trainer | None = None,
 ) -> int:
     """Trains and records runs, prints a table, writes a report; gives the exit code.
 
     `nested` runs have a folder each in `out`. A single run that cannot be is bad input;
     of several, the others still run, and those that failed are listed at the end.
-    `notes` on the settings are said before training, and recorded.
+    `notes` on the settings are said before training, and recorded. A `trainer` has the
+    runs trained elsewhere; without one this process does it.
     """
     stopper = Stopper()
     folders = {name: out / name if nested else out for name in points.settings}
     failed = dict(points.problems)
     try:
-        outcome = train(points.settings, folders, stopper, resume=resume, notes=notes)
+        if trainer is not None:
+            outcome = trainer(points.settings, folders, stopper)
+        else:
+            hooks = console_hooks(stopper)
+            outcome = train(points.settings, folders, hooks, resume=resume, notes=notes)
         failed |= {name: describe_failure(why) for name, why in outcome.failed.items()}
         if len(failed) == len(points):
             refuse_common_reason(failed)
@@ -148,49 +166,61 @@ def refuse_common_reason(failed: dict[str, str]) -> None:
 def train(
     settings: Mapping[str, RunConfig],
     folders: Mapping[str, pathlib.Path],
-    stopper: Stopper,
+    hooks: drive.Hooks,
     *,
     resume: bool,
     notes: Sequence[str] = (),
 ) -> drive.Outcome:
-    """Trains and records runs, with a bar; stops where the user asks for it."""
+    """Trains and records runs; `hooks` say who listens, and stop."""
     if not settings:
         return drive.Outcome()
     keep_compiled_programs(next(iter(settings.values())).perf)
     together = processes.current()
     _require_same_settings(settings, together)
-    say = tqdm.write if together.first else _stay_silent
+    if not together.first:
+        hooks = hooks._replace(say=_stay_silent, warn=_stay_silent, progress=False)
     sinks: dict[str, Sink] = {}
     refused: dict[str, Exception] = {}
     if together.first:
-        for name, each in settings.items():
-            try:
-                sinks[name] = FolderSink(
-                    folders[name],
-                    each,
-                    resume=resume,
-                    say=say,
-                    warn=say,
-                    clock=time.time,
-                )
-            except UnfinishedRunError as reason:
-                refused[name] = InputError(f"{reason} --resume goes on with it.")
-            except InputError as reason:
-                refused[name] = reason
+        sinks, refused = open_folders(settings, folders, hooks, resume=resume)
     if isinstance(together, processes.JoinedProcesses):
         sinks, refused = share_sinks(settings, sinks, refused, together)
     if not sinks:
         raise next(iter(refused.values()))
     runs = [Run(name, settings[name], tuple(notes)) for name in sinks]
-    hooks = drive.Hooks(
-        say, warn=say, clock=time.time, stop=stopper.asked, progress=together.first
-    )
     try:
         outcome = drive.drive(runs, list(sinks.values()), hooks)
     except StorageError as reason:
         raise InputError(f"{reason} --resume continues from it.") from None
     outcome.failed.update(refused)
     return outcome
+
+
+def open_folders(
+    settings: Mapping[str, RunConfig],
+    folders: Mapping[str, pathlib.Path],
+    hooks: drive.Hooks,
+    *,
+    resume: bool,
+) -> tuple[dict[str, Sink], dict[str, Exception]]:
+    """A sink for every run whose folder is its own, and why the others have none."""
+    sinks: dict[str, Sink] = {}
+    refused: dict[str, Exception] = {}
+    for name, each in settings.items():
+        try:
+            sinks[name] = FolderSink(
+                folders[name],
+                each,
+                resume=resume,
+                say=hooks.say,
+                warn=hooks.warn,
+                clock=time.time,
+            )
+        except UnfinishedRunError as reason:
+            refused[name] = InputError(f"{reason} --resume goes on with it.")
+        except InputError as reason:
+            refused[name] = reason
+    return sinks, refused
 
 
 def _stay_silent(sentence: str) -> None:

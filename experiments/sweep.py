@@ -5,7 +5,8 @@ r"""Trains a grid of runs, as many as possible in one compiled program.
 
 Every combination has a folder in DIR. The same command again goes on: finished runs are
 skipped, unfinished ones resumed, failed ones tried again. `--shard=2/4` takes the
-second of four parts, for several machines that share DIR.
+second of four parts, for several machines that share DIR; `--engine=ray` and
+`--engine=slurm` have batches of runs trained by a cluster.
 """
 
 import pathlib
@@ -16,10 +17,12 @@ from dpsparfl_jax import config
 from dpsparfl_jax.errors import InputError
 
 from . import cli, distributed, grid, presets
+from .engines import choice
 
 cli.define_config_flags(config.RunConfig())
 flags.adopt_module_key_flags(cli)
 distributed.define_flags()
+choice.define_flags()
 _PRESET = flags.DEFINE_string("preset", "quickstart", presets.HELP)
 _GRID = flags.DEFINE_string(
     "grid", "", "settings and their values: 'a.b=1,2;seed=0,1' (default: the preset's)"
@@ -32,6 +35,7 @@ def main() -> int:
     """Trains the grid."""
     if not _OUT.value:
         raise InputError("name a folder for the records: --out=DIR.")
+    choice.check()
     preset = presets.get_preset(_PRESET.value)
     base = cli.config_from_flags(preset.settings)
     axes = grid.parse(_GRID.value or preset.grid)
@@ -55,13 +59,15 @@ def main() -> int:
             cli.check_folder("out", _OUT.value)
         from . import launch  # JAX takes seconds to load: flags are good by now
 
+        out = pathlib.Path(_OUT.value)
         return launch.execute(
             points,
-            out=pathlib.Path(_OUT.value),
+            out=out,
             nested=True,
             resume=True,
             report=not _SHARD.value,
             notes=notes,
+            trainer=choice.trainer(out, notes),
         )
 
     code = distributed.run(train, "the same commands go on")

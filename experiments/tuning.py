@@ -52,7 +52,8 @@ def climb(
             for trial in chosen
         }
         folders = {name: out / name for name in wanted}
-        outcome = launch.train(wanted, folders, stopper, resume=True)
+        hooks = launch.console_hooks(stopper)
+        outcome = launch.train(wanted, folders, hooks, resume=True)
         failed = {name: describe_failure(why) for name, why in outcome.failed.items()}
         if len(failed) == len(wanted):
             launch.refuse_common_reason(failed)

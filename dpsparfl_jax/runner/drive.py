@@ -49,6 +49,7 @@ class Hooks(NamedTuple):
     clock: Callable[[], float] | None = None  # seconds since 1970
     stop: Callable[[], bool] = lambda: False
     progress: bool = True  # a bar, where there is a terminal
+    row: Callable[[Run, Row], None] = lambda run, row: None  # hears every round
 
 
 @dataclasses.dataclass(frozen=True)
@@ -289,6 +290,7 @@ def _train(jobs: Sequence[_Job], hooks: Hooks) -> Iterator[tuple[Run, Row]]:
                 job = jobs[output.run]
                 record = _record(job.run, tables[output.run], output)
                 job.sink.add(record)
+                hooks.row(job.run, record.row)
                 if record.row["accuracy"] is not None:
                     bar.set_postfix_str(f"accuracy {record.row['accuracy']:.3f}")
                 yield job.run, record.row

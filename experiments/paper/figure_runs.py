@@ -121,7 +121,10 @@ def _train(runs: Mapping[str, list[SweepRun]], folder: pathlib.Path) -> int:
     }
     _find_images(wanted, folder / "runs")
     outcome = launch.train(
-        wanted, {name: folder / "runs" / name for name in wanted}, stopper, resume=True
+        wanted,
+        {name: folder / "runs" / name for name in wanted},
+        launch.console_hooks(stopper),
+        resume=True,
     )
     stopper.release()
     failed = {name: describe_failure(why) for name, why in outcome.failed.items()}
