@@ -1,5 +1,6 @@
 """Batches as jobs of Slurm, through submitit: one array, requeued when preempted."""
 
+import logging
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -109,6 +110,8 @@ def _load_submitit() -> Any:
         raise InputError(
             "--engine=slurm needs submitit: pip install 'dpsparfl_jax[slurm]'."
         ) from None
+    # Not every cluster keeps accounts of jobs; results are files in any case.
+    logging.getLogger("submitit").setLevel(logging.ERROR)
     # Jobs find the package as this process does, also in a checkout.
     root = str(pathlib.Path(__file__).resolve().parents[__name__.count(".")])
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
