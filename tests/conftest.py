@@ -21,7 +21,6 @@ QUICKLY = {
     *("test_tune_command", "test_features", "test_noise_key", "test_preflight"),
     *("test_audit_one_run", "test_damaged_files", "test_properties"),
     *("test_image_feed", "test_ordered_sums"),
-    "test_ordered_sums",
 }
 
 # Files that take longest go first: at the end both workers have something to do.
@@ -32,7 +31,7 @@ FIRST = {
     *("test_tune_command", "test_server_rates", "test_budget_command"),
     *("test_audit_white_box", "test_audit_sensitivity", "test_audit_one_run"),
     *("test_bad_inputs", "test_mutants", "test_audit_generator", "test_distributed"),
-    "test_distributed",
+    "test_clusters",
 }
 
 

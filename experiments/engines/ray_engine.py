@@ -116,6 +116,8 @@ def _load_ray(*, alone: bool) -> Any:
     if alone:
         # Ray reads this once: without clusters it listens on loopback only.
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+        # Its workers would give way to every other program of the machine.
+        os.environ.setdefault("RAY_worker_niceness", "0")
     try:
         import ray
     except ImportError:

@@ -152,21 +152,21 @@ FIGURES: dict[str, Figure] = {
         ),
         ("solver",),
     ),
-    "accuracy": Figure(
-        "ours",
-        "more accuracy at the paper's epsilons: averages and an earlier end, settings "
-        "that spend epsilon well, and a linear model on fixed features",
-        tuple(
-            Panel(f"accuracy_{name}", "accuracy_both", title, _ROUND, _ACCURACY, tag)
-            for name, title, tag in (
-                ("fashion", "Fashion-MNIST", ""),
-                ("noniid", "Fashion-MNIST, Dirichlet(0.2)", ":noniid"),
-                ("mnist", "MNIST", ":mnist"),
-                ("cifar", "CIFAR-10", ":cifar"),
-            )
-        ),
-        (),
-    ),
+    **{
+        f"accuracy_{name}": Figure(
+            "ours",
+            "more accuracy at the paper's epsilons: averages and an earlier end, "
+            "settings that spend epsilon well, and a linear model on fixed features",
+            (Panel(f"accuracy_{name}", "accuracy_both", title, _ROUND, _ACCURACY),),
+            (),
+        )
+        for name, title in (
+            ("fashion", "Fashion-MNIST"),
+            ("noniid", "Fashion-MNIST, Dirichlet(0.2)"),
+            ("mnist", "MNIST"),
+            ("cifar", "CIFAR-10"),
+        )
+    },
     "options": Figure(
         "ours",
         "what single options of server and clients do to the paper's setting, "

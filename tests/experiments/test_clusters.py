@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks import run_facts
 from dpsparfl_jax import records
+from experiments.engines import live_page
 from tests.commands import ROOT
 from tests.experiments.small_runs import SMALL, run
 
@@ -70,36 +71,28 @@ def struck(folder, name, when):
 
 @pytest.mark.slow
 def test_any_engine_goes_on_with_what_another_has_begun(tmp_path, cache, alone):
-    """A job loses its worker for good; Ray goes on, and a worker of it is killed."""
+    """One story, because every start takes seconds.
+
+    A job is preempted (Slurm says so by SIGUSR2, and submitit acts on it), goes on, and
+    loses its worker for good; Ray goes on with it, and loses a worker, too.
+    """
     pytest.importorskip("submitit")
     pytest.importorskip("ray")
     out = tmp_path / "o"
-    flags = ("--engine=slurm", "--slurm.here", "--workers=1", "--retries=0")
-    done = sweep(out, cache, *flags, struck(tmp_path, "SIGKILL", 3))
+    strikes = (struck(tmp_path, "SIGUSR2", 2), struck(tmp_path, "SIGKILL", 3))
+    engine = ("--engine=slurm", "--slurm.here", "--workers=1", "--retries=0")
+    done = sweep(out, cache, *engine, *strikes)
+    assert (tmp_path / "struck_3").exists(), done.stderr  # so it went on after round 2
     assert done.returncode == 2  # all runs failed for one reason
     assert "its worker was lost 1 times" in done.stderr
     assert "Traceback" not in done.stderr
-    assert any(len(records.read_rounds(out / name)) for name in NAMES)
-    flags = ("--engine=ray", "--workers=2", struck(tmp_path, "SIGKILL", 4))
-    done = sweep(out, cache, *flags)
+    assert "2x" in (out / live_page.PAGE).read_text()  # begun twice
+    engine = ("--engine=ray", "--workers=2", struck(tmp_path, "SIGKILL", 4))
+    done = sweep(out, cache, *engine)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr.count("another one goes on") == 1
     assert {n: run_facts.facts(out / n) for n in NAMES} == alone
     assert (out / "report.html").is_file()
-
-
-@pytest.mark.slow
-def test_a_preempted_job_goes_back_into_the_queue(tmp_path, cache, alone):
-    """Slurm says so by SIGUSR2, and submitit acts on it."""
-    pytest.importorskip("submitit")
-    out = tmp_path / "o"
-    flags = ("--engine=slurm", "--slurm.here", struck(tmp_path, "SIGUSR2", 3))
-    done = sweep(out, cache, *flags)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert (tmp_path / "struck_3").exists()
-    assert "goes on" not in done.stderr  # nobody was lost
-    assert {n: run_facts.facts(out / n) for n in NAMES} == alone
-    assert not list((out / ".launches").iterdir())
 
 
 @pytest.mark.slow
