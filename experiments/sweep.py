@@ -15,7 +15,7 @@ from absl import flags
 from dpsparfl_jax import config
 from dpsparfl_jax.errors import InputError
 
-from . import cli, distributed, grid, presets
+from . import cli, distributed, ending, grid, presets
 
 cli.define_config_flags(config.RunConfig())
 flags.adopt_module_key_flags(cli)
@@ -53,11 +53,14 @@ def main() -> int:
     def train() -> int:
         if distributed.writes():
             cli.check_folder("out", _OUT.value)
+        out = pathlib.Path(_OUT.value)
+        if not distributed.wanted() and ending.all_finished(points, out):
+            return ending.end(points, out, report=not _SHARD.value)
         from . import launch  # JAX takes seconds to load: flags are good by now
 
         return launch.execute(
             points,
-            out=pathlib.Path(_OUT.value),
+            out=out,
             nested=True,
             resume=True,
             report=not _SHARD.value,
