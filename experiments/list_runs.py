@@ -8,51 +8,18 @@ and reads the index of a sweep instead of its folders where there is one.
 """
 
 import pathlib
-import sys
 
 from absl import flags
-from tqdm import tqdm
 
 from dpsparfl_jax import records
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.records import groups
 from dpsparfl_jax.storage import write_whole
 
-from . import cli, tables
+from . import cli, damage, tables
 
 _ALL = flags.DEFINE_bool("all", False, f"every line, not {tables.MOST_LINES} at most")
 _CSV = flags.DEFINE_string("csv", "", "file for a table with every run")
-_TOLD = 5  # damaged runs that are told of one by one
-
-
-class Damaged:
-    """Tells of the first runs that cannot be read, and counts the others."""
-
-    def __init__(self) -> None:
-        """Nothing was told so far."""
-        self.count = 0
-
-    def __call__(self, problem: str) -> None:
-        """Hears of one."""
-        self.count += 1
-        if self.count <= _TOLD:
-            tqdm.write(f"Left out: {problem}", file=sys.stderr)
-
-    def end(self) -> None:
-        """Says how many others there were."""
-        if self.count > _TOLD:
-            print(f"and {self.count - _TOLD:,} more.", file=sys.stderr)
-
-
-def read(
-    folders: list[str],
-) -> tuple[list[records.IndexedRun], Damaged]:
-    """All runs in these folders, and what was said about others."""
-    found, damaged = records.FoundRuns(folders), Damaged()
-    bar = {"desc": "runs read", "disable": None, "leave": False, "delay": 1}
-    runs = found.read(damaged, watch=lambda numbers: tqdm(numbers, **bar))
-    damaged.end()
-    return runs, damaged
 
 
 def main(folders: list[str]) -> None:
@@ -60,7 +27,9 @@ def main(folders: list[str]) -> None:
     if not folders:
         raise InputError("name at least one folder with recorded runs.")
     cli.check_output("csv", _CSV.value)
-    runs, damaged = read(folders)
+    damaged = damage.Damaged()
+    runs = damage.read(records.FoundRuns(folders), damaged)
+    damaged.end()
     finished = [run for run in runs if run.done]
     counts = [
         f"{len(finished):,} finished",

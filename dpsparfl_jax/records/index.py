@@ -75,7 +75,7 @@ class IndexedRun:
         return is_private(self.manifest)
 
     @property
-    def curves(self) -> dict[str, list[float | None]]:
+    def curves(self) -> dict[str, list[Any]]:
         """Columns of `CURVES` that have numbers, at some of the evaluated rounds."""
         return json.loads(self.curve_text)
 
@@ -287,8 +287,9 @@ def _with_defaults(changes: Mapping[str, Any]) -> dict[str, Any]:
     content = dict(_defaults())
     for section, values in changes.items():
         usual = content.get(section)
-        both = isinstance(values, dict) and isinstance(usual, dict)
-        content[section] = {**usual, **values} if both else values
+        if isinstance(values, dict) and isinstance(usual, dict):
+            values = {**usual, **values}
+        content[section] = values
     return content
 
 

@@ -110,7 +110,7 @@ def rounds_csv(runs: Sequence[RecordedRun]) -> str:
     return text.getvalue()
 
 
-def _table(lines: Iterable[dict[str, str]]) -> str:
+def html_table(lines: Iterable[dict[str, str]]) -> str:
     """A table of cells that are HTML already."""
     with pd.option_context("display.max_colwidth", None):
         table = pd.DataFrame(lines).to_html(index=False, escape=False, border=0)
@@ -178,7 +178,7 @@ def _names(names: Sequence[str], count: int) -> str:
 
 def _runs_section(runs: Sequence[RecordedRun], shown: Sequence[Shown]) -> str:
     """The table of runs, and what its columns mean."""
-    table = _table(_line(run, one) for run, one in zip(runs, shown, strict=True))
+    table = html_table(_line(run, one) for run, one in zip(runs, shown, strict=True))
     return (
         f"<h2>Runs</h2>\n{table}<p><small>Accuracy is on test images, at the last "
         "evaluation; delay and energy are of all rounds; fairness is Jain's index of "
@@ -200,9 +200,9 @@ def _settings_section(runs: Sequence[RecordedRun], shown: Sequence[Shown]) -> st
         for name in settings[0]
         if name not in names
     ]
-    what = "<h2>Settings that differ</h2>\n" + _table(apart) if names else ""
+    what = "<h2>Settings that differ</h2>\n" + html_table(apart) if names else ""
     rest = f"{len(shared)} settings" + (" that all runs share" if len(runs) > 1 else "")
-    fold = f"<details><summary>{rest}</summary>\n{_table(shared)}</details>\n"
+    fold = f"<details><summary>{rest}</summary>\n{html_table(shared)}</details>\n"
     return what + fold
 
 
