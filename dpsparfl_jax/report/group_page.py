@@ -28,7 +28,7 @@ from dpsparfl_jax.storage import write_whole
 from dpsparfl_jax.storage import writing as refusing
 
 _TOLD = (
-    *("accuracy", "best_accuracy", "delay_s", "energy_j", "epsilon_max", "fairness"),
+    *("accuracy", "delay_s", "epsilon_max", "energy_j", "best_accuracy", "fairness"),
     "rounds",
 )
 _SCRIPT = """
