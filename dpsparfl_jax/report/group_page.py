@@ -187,8 +187,14 @@ def _cell(group: Group, name: str) -> Any:
     found = group.spread(name)
     if found is None:
         return None
-    cell = [float(f"{value:.5g}") for value in found]
+    cell = [_rounded(value) for value in found]
     return cell[0] if len(set(cell)) == 1 else cell
+
+
+def _rounded(value: float) -> float:
+    """Four digits, or all before the point: whole numbers take fewer letters."""
+    short = float(f"{value:.4g}") if abs(value) < 1000 else round(value)
+    return int(short) if float(short).is_integer() else short
 
 
 def _head(

@@ -18,7 +18,8 @@ from dpsparfl_jax.report import page
 
 Cells = NDArray[np.float64]
 METRICS = ("accuracy", "best_accuracy", "delay_s", "epsilon_max")
-_MOST_CHOICES = 60  # values of the other settings among which a reader can choose
+_MOST_VALUES = 200  # of a setting that a map has an axis for
+_MOST_CELLS = 8000  # of all choices of a map, beside the first
 _WRITTEN = 150  # cells up to which each has its number in it
 
 
@@ -45,15 +46,17 @@ class HeatMap(NamedTuple):
 
 
 def choose_axes(made: Sequence[Group]) -> Axes | None:
-    """The two settings with most values; None if runs differ in their seed alone."""
+    """The two settings with most values, up to a limit; None if there is none."""
     counts = {
         name: len({repr(group.settings[name]) for group in made})
         for name in made[0].settings
     }
-    if not counts:
+    ordered = sorted(counts, key=lambda name: -counts[name])
+    fit = [name for name in ordered if counts[name] <= _MOST_VALUES][:2]
+    if not fit:
         return None
-    first, *rest = sorted(counts, key=lambda name: -counts[name])
-    return Axes(first, rest[0] if rest else "", tuple(rest[1:]))
+    others = [name for name in ordered if name not in fit]
+    return Axes(fit[0], fit[1] if len(fit) > 1 else "", tuple(others))
 
 
 def heat_maps(made: Sequence[Group]) -> dict[str, HeatMap]:
@@ -81,7 +84,8 @@ def _map(made: Sequence[Group], axes: Axes, metric: str) -> HeatMap:
     whole = "mean over the others" if axes.others else "all"
     choices = {whole: _cells(made, axes, x_values, y_values, metric)}
     if axes.others:
-        for words, members in itertools.islice(parts.items(), _MOST_CHOICES):
+        most = _MOST_CELLS // (len(x_values) * len(y_values))
+        for words, members in itertools.islice(parts.items(), most):
             choices[words] = _cells(members, axes, x_values, y_values, metric)
     heading, form = summary_columns()[metric]
     names = list(made[0].settings)
@@ -94,18 +98,20 @@ def _map(made: Sequence[Group], axes: Axes, metric: str) -> HeatMap:
         list(x_values.values()),
         list(y_values.values()),
         choices,
-        _note([short[name] for name in axes.others], len(parts)),
+        _note([short[name] for name in axes.others], len(choices) - 1, len(parts)),
         form.endswith("%}"),
     )
 
 
-def _note(others: Sequence[str], count: int) -> str:
+def _note(others: Sequence[str], offered: int, count: int) -> str:
+    """What a cell is the mean of, in words."""
     if not others:
         return "Mean over seeds."
-    said = f"Mean over seeds, and over {' and '.join(others)} unless one is chosen."
-    if count > _MOST_CHOICES:
-        said += f" {_MOST_CHOICES} of {count:,} combinations can be."
-    return said
+    said = f"Mean over seeds and {' and '.join(others)}"
+    if not offered:
+        return f"{said}."
+    some = f"{offered} of {count:,}" if offered < count else f"{count:,}"
+    return f"{said}, or one of {some} choices."
 
 
 def _values(made: Sequence[Group], name: str) -> dict[str, str]:
@@ -192,7 +198,7 @@ def heat_figure(one: HeatMap) -> Figure:
     size = (min(3.2 + 0.5 * width, 12), min(1.9 + 0.34 * height, 10))
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.add_subplot(xlabel=one.x_label, ylabel=one.y_label)
-    axes.set_title(one.note.replace(" unless one is chosen", ""), fontsize="small")
+    axes.set_title(f"{one.note.partition(',')[0].rstrip('.')}.", fontsize="small")
     shades = colormaps["viridis"].with_extremes(bad="white")
     picture = axes.imshow(cells, aspect="auto", origin="lower", cmap=shades)
     for axis, values in ((axes.xaxis, one.x_values), (axes.yaxis, one.y_values)):
