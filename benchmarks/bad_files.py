@@ -307,7 +307,6 @@ def _folders() -> Iterator[Case]:
                 f"{how}: {name}", *flags, prepare=changed("manifest.json", content)
             )
     yield run("again: DONE is gone", again, prepare=changed("DONE", None))
-    report = ("report", ("{root}",))
     for name, file, damage in (
         ("DONE is damaged", "DONE", b"{"),
         ("DONE says little", "DONE", b"{}"),
@@ -318,8 +317,11 @@ def _folders() -> Iterator[Case]:
         ("rounds are gone", "rounds.jsonl", None),
         ("rounds are damaged", "rounds.jsonl", b"{}\n"),
     ):
-        prepare = changed(file, damage)
-        yield Case(f"report: {name}", *report, prepare, needs_run=True)
+        for program, words in (("report", "report"), ("list_runs", "list")):
+            prepare = changed(file, damage)
+            yield Case(
+                f"{words}: {name}", program, ("{root}",), prepare, needs_run=True
+            )
 
 
 def cases() -> Iterator[Case]:

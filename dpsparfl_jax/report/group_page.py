@@ -203,11 +203,11 @@ def _head(
     """What there is, in words, and the table of groups."""
     done = sum(run.done for run in runs)
     left = len(runs) - done
-    unfinished = f" {left:,} are unfinished" if left else ""
+    unfinished = f" {left:,} {'is' if left == 1 else 'are'} unfinished" if left else ""
     if left and done:
-        unfinished += ": they are in runs.csv, and nowhere else here."
+        unfinished += ", and told of in runs.csv alone."
     elif left:
-        unfinished += ", which is all there is: numbers are those of their last rounds."
+        unfinished += ", which is all there is: numbers are those of the last rounds."
     words = (
         f"<p>{len(runs):,} runs.{unfinished} Those that differ in their seed alone are "
         f"one of {len(ranked):,} settings, which have the mean over their runs here "

@@ -79,7 +79,7 @@ def _tells(group: Group, metric: str) -> bool:
 def _map(made: Sequence[Group], axes: Axes, metric: str) -> HeatMap:
     x_values, y_values = _values(made, axes.x), _values(made, axes.y)
     parts: dict[str, list[Group]] = {}
-    for group in made:
+    for group in sorted(made, key=lambda group: _order(group, axes.others)):
         parts.setdefault(_words(group, axes.others), []).append(group)
     whole = "mean over the others" if axes.others else "all"
     choices = {whole: _cells(made, axes, x_values, y_values, metric)}
@@ -121,6 +121,10 @@ def _values(made: Sequence[Group], name: str) -> dict[str, str]:
     found = {repr(group.settings[name]): group.settings[name] for group in made}
     ordered = sorted(found, key=lambda key: groups.order_of(found[key]))
     return {key: groups.as_text(found[key]) for key in ordered}
+
+
+def _order(group: Group, names: Sequence[str]) -> list[tuple[int, float, str]]:
+    return [groups.order_of(group.settings[name]) for name in names]
 
 
 def _words(group: Group, names: Sequence[str]) -> str:
