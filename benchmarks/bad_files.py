@@ -324,6 +324,32 @@ def _folders() -> Iterator[Case]:
             )
 
 
+def _indexes() -> Iterator[Case]:
+    """A damaged index is of no use, and changes nothing about a damaged run."""
+
+    def prepare(root: pathlib.Path) -> None:
+        (root / "index.jsonl").write_bytes(b'{"check":"00000000",\n\x00\xff')
+        (root / "run" / "manifest.json").unlink()
+        (root / "run" / "manifest.json").write_bytes(b"{")
+
+    for program in ("report", "list_runs"):
+        name = f"{program}: a damaged index and a damaged run"
+        yield Case(name, program, ("{root}",), prepare, needs_run=True)
+    flags = tuple(flag for flag in SMALL if "policy" not in flag)
+    point = ("--grid=schedule.policy=random", "--out={root}")
+
+    def prepare_point(root: pathlib.Path) -> None:
+        (root / "run").rename(root / "policy=random")
+        (root / "index.jsonl").write_bytes(b"junk\n" * 3)
+
+    other = (*flags, *point, "--preset=paper_mnist", "--seed=3")
+    yield Case(
+        "sweep: a damaged index and another run",
+        *("sweep", other, prepare_point),
+        needs_run=True,
+    )
+
+
 def cases() -> Iterator[Case]:
     """All of them."""
     yield from _images()
@@ -332,3 +358,4 @@ def cases() -> Iterator[Case]:
     yield from _client_files()
     yield from _plugins()
     yield from _folders()
+    yield from _indexes()

@@ -192,7 +192,7 @@ def _open_sinks(
 def _add_to_index(index: records.Index, names: Sequence[str]) -> None:
     """Notes finished runs; one that cannot be read is told of at the end."""
     for name in names:
-        with contextlib.suppress(InputError):
+        with contextlib.suppress(InputError, OSError):
             index.read(name)
 
 

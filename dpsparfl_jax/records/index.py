@@ -242,9 +242,12 @@ def _parse(line: bytes) -> Row | None:
     """A line's content; None if it is damaged, or from another version."""
     if line[:_HEAD_LENGTH] != _head(line[_HEAD_LENGTH:]):
         return None
-    content = json.loads(line)
-    current = content["format"] == _FORMAT and content["defaults"] == _defaults_digest()
-    return content if current else None
+    try:
+        content = json.loads(line)
+    except ValueError:  # a line that was cut off right after its checksum, say
+        return None
+    ours = (content.get("format"), content.get("defaults"))
+    return content if ours == (_FORMAT, _defaults_digest()) else None
 
 
 def _stamp(folder: pathlib.Path, name: str) -> list[int] | None:
@@ -327,7 +330,8 @@ class FoundRuns:
 
     def _look(self, folder: pathlib.Path) -> list[pathlib.Path]:
         """Run folders here and below; those that an index knows are not opened."""
-        found, below = [], []
+        found: list[pathlib.Path] = []
+        below: list[str] = []
         index = self._indexes[folder]
         with contextlib.suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:
@@ -335,10 +339,12 @@ class FoundRuns:
                     found.append(folder)
                 elif entry.is_dir(follow_symlinks=False):
                     below.append(entry.name)
+        if found:  # it is a run itself, and runs keep no runs there
+            below = [name for name in below if name != _CHECKPOINTS]
         for name in below:
             if index.find(name) is not None:
                 found.append(folder / name)
-            elif not (found and name == _CHECKPOINTS):
+            else:
                 found += self._look(folder / name)
         return found
 

@@ -76,6 +76,7 @@ def test_few_runs_get_no_index_by_being_read(sweep):
         lambda text: text.replace(b"\n", b""),
         lambda text: text[:-40] + b"\n" + text[-40:],
         lambda text: b"[1, 2]\n{}\nnull\n" + text + text,
+        lambda text: b'{"check":"00000000",\n' + text,  # a good sum of nothing
     ],
 )
 def test_damaged_lines_are_not_believed(sweep, damage):
