@@ -58,6 +58,15 @@ def tell_failed(failed: Mapping[str, str]) -> None:
         print(f"FAILED: {len(failed) - _TOLD:,} more runs.", file=sys.stderr)
 
 
+def tell_stopped(stopped: Sequence[str], *, resume: bool) -> None:
+    """Says which runs were stopped, and what goes on with them."""
+    how = "" if resume else " with --resume"
+    print(
+        f"Stopped: {names_of(stopped)}; the same command{how} goes on.",
+        file=sys.stderr,
+    )
+
+
 def show(
     skipped: Sequence[str],
     folders: Mapping[str, pathlib.Path],

@@ -101,12 +101,7 @@ def execute(
     finally:
         ending.tell_failed(failed)
     if outcome.stopped:
-        how = "" if resume else " with --resume"
-        print(
-            f"Stopped: {ending.names_of(outcome.stopped)}; the same command{how} goes "
-            "on.",
-            file=sys.stderr,
-        )
+        ending.tell_stopped(outcome.stopped, resume=resume)
         # Another process may have been asked.
         return 128 + (stopper.signal or signal.SIGTERM)
     return ending.FAILED if failed else 0
@@ -139,12 +134,9 @@ def train(
     together = processes.current()
     _require_same_settings(settings, together)
     say = tqdm.write if together.first else _stay_silent
-    sinks: dict[str, Sink] = {}
-    refused: dict[str, Exception] = {}
-    index = None
-    if together.first:
-        index = ending.open_index(sweep)
-        sinks, refused = _open_sinks(settings, folders, index, say, resume=resume)
+    index = ending.open_index(sweep) if together.first else None
+    mine = settings if together.first else {}
+    sinks, refused = _open_sinks(mine, folders, index, say, resume=resume)
     if isinstance(together, processes.JoinedProcesses):
         sinks, refused = share_sinks(settings, sinks, refused, together)
     if not sinks:

@@ -28,6 +28,13 @@ _OUT = flags.DEFINE_string("out", "", "folder of the records; needed")
 _SHARD = flags.DEFINE_string("shard", "", "i/n: only every n-th run, from the i-th on")
 
 
+def _refuse_flags_of_axes(axes: list[grid.Axis]) -> None:
+    for axis in axes:
+        if cli.is_set(axis.name):
+            whose = "the grid" if _GRID.value else "the preset's grid: give --grid"
+            raise InputError(f"{axis.name} is both a flag and an axis of {whose}.")
+
+
 def main() -> int:
     """Trains the grid."""
     if not _OUT.value:
@@ -37,10 +44,7 @@ def main() -> int:
     axes = grid.parse(_GRID.value or preset.grid)
     if not axes:
         raise InputError("there is no grid: give --grid='setting=value,value;...'.")
-    for axis in axes:
-        if cli.is_set(axis.name):
-            whose = "the grid" if _GRID.value else "the preset's grid: give --grid"
-            raise InputError(f"{axis.name} is both a flag and an axis of {whose}.")
+    _refuse_flags_of_axes(axes)
     points = grid.expand(base, axes, _SHARD.value)
     if not len(points):
         raise InputError("this shard is empty: there are fewer runs than shards.")
