@@ -307,7 +307,6 @@ def _folders() -> Iterator[Case]:
                 f"{how}: {name}", *flags, prepare=changed("manifest.json", content)
             )
     yield run("again: DONE is gone", again, prepare=changed("DONE", None))
-    report = ("report", ("{root}",))
     for name, file, damage in (
         ("DONE is damaged", "DONE", b"{"),
         ("DONE says little", "DONE", b"{}"),
@@ -318,8 +317,37 @@ def _folders() -> Iterator[Case]:
         ("rounds are gone", "rounds.jsonl", None),
         ("rounds are damaged", "rounds.jsonl", b"{}\n"),
     ):
-        prepare = changed(file, damage)
-        yield Case(f"report: {name}", *report, prepare, needs_run=True)
+        for program, words in (("report", "report"), ("list_runs", "list")):
+            prepare = changed(file, damage)
+            yield Case(
+                f"{words}: {name}", program, ("{root}",), prepare, needs_run=True
+            )
+
+
+def _indexes() -> Iterator[Case]:
+    """A damaged index is of no use, and changes nothing about a damaged run."""
+
+    def prepare(root: pathlib.Path) -> None:
+        (root / "index.jsonl").write_bytes(b'{"check":"00000000",\n\x00\xff')
+        (root / "run" / "manifest.json").unlink()
+        (root / "run" / "manifest.json").write_bytes(b"{")
+
+    for program in ("report", "list_runs"):
+        name = f"{program}: a damaged index and a damaged run"
+        yield Case(name, program, ("{root}",), prepare, needs_run=True)
+    flags = tuple(flag for flag in SMALL if "policy" not in flag)
+    point = ("--grid=schedule.policy=random", "--out={root}")
+
+    def prepare_point(root: pathlib.Path) -> None:
+        (root / "run").rename(root / "policy=random")
+        (root / "index.jsonl").write_bytes(b"junk\n" * 3)
+
+    other = (*flags, *point, "--preset=paper_mnist", "--seed=3")
+    yield Case(
+        "sweep: a damaged index and another run",
+        *("sweep", other, prepare_point),
+        needs_run=True,
+    )
 
 
 def cases() -> Iterator[Case]:
@@ -330,3 +358,4 @@ def cases() -> Iterator[Case]:
     yield from _client_files()
     yield from _plugins()
     yield from _folders()
+    yield from _indexes()

@@ -231,6 +231,9 @@ def _other_programs() -> Iterator[Case]:
         yield Case(f"plan {' '.join(flags)}", "schedule_only", (*plan, *flags))
     for arguments in ((), ("/nowhere",), ("/dev/null",), ("{root}",), ("--nonsense",)):
         yield Case(f"report {arguments}", "report", arguments)
+        yield Case(f"list {arguments}", "list_runs", arguments)
+    for flag in ("--csv=/nowhere/runs.csv", "--csv=/tmp", "--all=perhaps"):
+        yield Case(f"list {flag}", "list_runs", ("{root}", flag))
     for flags in (("--results=/nowhere",), ("--results={root}",), ("more",)):
         yield Case(f"claims {flags}", "claims", flags)
     for flags in (

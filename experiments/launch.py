@@ -1,5 +1,7 @@
-"""What `run` and `sweep` share: training points, stopping kindly, the final table."""
+"""What `run` and `sweep` share: training points, and stopping kindly."""
 
+import contextlib
+import functools
 import hashlib
 import json
 import pathlib
@@ -15,19 +17,17 @@ from tqdm import tqdm
 from dpsparfl_jax import __version__, config_values, records
 from dpsparfl_jax.config import PerfConfig, RunConfig
 from dpsparfl_jax.errors import InputError, StorageError, UnfinishedRunError
-from dpsparfl_jax.records import columns, rows
 from dpsparfl_jax.runner import drive, processes
 from dpsparfl_jax.runner.drive import describe_failure
 from dpsparfl_jax.runner.folder_sink import FolderSink
 from dpsparfl_jax.runner.run import Run
 from dpsparfl_jax.runner.shared_sinks import share_sinks
-from dpsparfl_jax.runner.sinks import Sink
+from dpsparfl_jax.runner.sinks import FinishedSink, Sink
 
+from . import ending
 from .grid import Points
 
-_FAILED = 1
 _OWN_PATHS = (("data", "dir"), ("perf", "cache_dir"))  # each process may have its own
-_SHOWN = ("rounds", "accuracy", "delay_s", "energy_j", "epsilon_max", "fairness")
 
 
 class Stopper:
@@ -102,57 +102,26 @@ def execute(
         if trainer is not None:
             outcome = trainer(points.settings, folders, stopper)
         else:
-            hooks = console_hooks(stopper)
-            outcome = train(points.settings, folders, hooks, resume=resume, notes=notes)
+            outcome = train(
+                points.settings,
+                folders,
+                console_hooks(stopper),
+                resume=resume,
+                notes=notes,
+                sweep=out if nested else None,
+            )
         failed |= {name: describe_failure(why) for name, why in outcome.failed.items()}
         if len(failed) == len(points):
             refuse_common_reason(failed)
         if processes.current().first:
-            _show(outcome, folders, failed, out if report else None)
+            ending.show(outcome.skipped, folders, failed, out if report else None)
     finally:
-        for name, reason in failed.items():
-            print(f"FAILED {name}: {reason}", file=sys.stderr)
+        ending.tell_failed(failed)
     if outcome.stopped:
-        how = "" if resume else " with --resume"
-        print(
-            f"Stopped: {', '.join(outcome.stopped)}; the same command{how} goes on.",
-            file=sys.stderr,
-        )
+        ending.tell_stopped(outcome.stopped, resume=resume)
         # Another process may have been asked.
         return 128 + (stopper.signal or signal.SIGTERM)
-    return _FAILED if failed else 0
-
-
-def _show(
-    outcome: drive.Outcome,
-    folders: Mapping[str, pathlib.Path],
-    failed: dict[str, str],
-    report: pathlib.Path | None,
-) -> None:
-    """Prints the table of all that was recorded, and writes a report to a folder."""
-    if outcome.skipped:
-        print(f"Finished before: {', '.join(outcome.skipped)}.")
-    recorded = _read(folders, failed)
-    if recorded:
-        print(table(recorded))
-    if report and any(len(run.rounds) for run in recorded):
-        from dpsparfl_jax.report import writing  # loads plotly
-
-        print(f"Report: {writing.write_report(recorded, report)}")
-
-
-def _read(
-    folders: Mapping[str, pathlib.Path], failed: dict[str, str]
-) -> list[records.RecordedRun]:
-    """All runs that left something; those that cannot be read count as failed."""
-    recorded = []
-    for name, folder in folders.items():
-        try:
-            if (folder / records.MANIFEST).is_file():
-                recorded.append(records.load_run(folder, name))
-        except InputError as reason:
-            failed.setdefault(name, str(reason))
-    return recorded
+    return ending.FAILED if failed else 0
 
 
 def refuse_common_reason(failed: dict[str, str]) -> None:
@@ -170,8 +139,12 @@ def train(
     *,
     resume: bool,
     notes: Sequence[str] = (),
+    sweep: pathlib.Path | None = None,
 ) -> drive.Outcome:
-    """Trains and records runs; `hooks` say who listens, and stop."""
+    """Trains and records runs; `hooks` say who listens, and stop.
+
+    Runs that are folders of a `sweep` are looked up in its index, and added to it.
+    """
     if not settings:
         return drive.Outcome()
     keep_compiled_programs(next(iter(settings.values())).perf)
@@ -179,15 +152,16 @@ def train(
     _require_same_settings(settings, together)
     if not together.first:
         hooks = hooks._replace(say=_stay_silent, warn=_stay_silent, progress=False)
-    sinks: dict[str, Sink] = {}
-    refused: dict[str, Exception] = {}
-    if together.first:
-        sinks, refused = open_folders(settings, folders, hooks, resume=resume)
+    index = ending.open_index(sweep) if together.first else None
+    mine = settings if together.first else {}
+    sinks, refused = open_sinks(mine, folders, index, hooks, resume=resume)
     if isinstance(together, processes.JoinedProcesses):
         sinks, refused = share_sinks(settings, sinks, refused, together)
     if not sinks:
         raise next(iter(refused.values()))
     runs = [Run(name, settings[name], tuple(notes)) for name in sinks]
+    if index is not None:
+        hooks = hooks._replace(finished=functools.partial(_add_to_index, index))
     try:
         outcome = drive.drive(runs, list(sinks.values()), hooks)
     except StorageError as reason:
@@ -196,17 +170,21 @@ def train(
     return outcome
 
 
-def open_folders(
+def open_sinks(
     settings: Mapping[str, RunConfig],
     folders: Mapping[str, pathlib.Path],
+    index: records.Index | None,
     hooks: drive.Hooks,
     *,
     resume: bool,
 ) -> tuple[dict[str, Sink], dict[str, Exception]]:
-    """A sink for every run whose folder is its own, and why the others have none."""
+    """Where the rounds of every run go, and why some runs are refused."""
     sinks: dict[str, Sink] = {}
     refused: dict[str, Exception] = {}
     for name, each in settings.items():
+        if index is not None and index.has_finished(name, each):
+            sinks[name] = FinishedSink()
+            continue
         try:
             sinks[name] = FolderSink(
                 folders[name],
@@ -223,6 +201,13 @@ def open_folders(
     return sinks, refused
 
 
+def _add_to_index(index: records.Index, names: Sequence[str]) -> None:
+    """Notes finished runs; one that cannot be read is told of at the end."""
+    for name in names:
+        with contextlib.suppress(InputError, OSError):
+            index.read(name)
+
+
 def _stay_silent(sentence: str) -> None:
     """The first of several processes says it."""
 
@@ -231,6 +216,8 @@ def _require_same_settings(
     settings: Mapping[str, RunConfig], together: processes.Processes
 ) -> None:
     """Refuses processes that were started with other settings or versions."""
+    if together.count == 1:
+        return
     values = {name: config_values.as_dict(each) for name, each in settings.items()}
     for each in values.values():
         for section, name in _OWN_PATHS:
@@ -238,36 +225,3 @@ def _require_same_settings(
     text = json.dumps([__version__, jax.__version__, values], sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()
     together.require_same("settings or versions", digest)
-
-
-def table(runs: Sequence[records.RecordedRun]) -> str:
-    """The final table: one line a run."""
-    headings = {**columns.summary_columns(), "fairness": ("fairness", "{:.3f}")}
-    lines = [["run", *(headings[name][0] for name in _SHOWN), "s/round", "planning"]]
-    for run in runs:
-        if not run.done:
-            rounds = f"{len(run.rounds)} (unfinished)"
-            lines.append([run.name, rounds, *["-"] * (len(_SHOWN) + 1)])
-            continue
-        summary = rows.summarise(
-            run.rounds.to_dict("records"), run.clients.to_dict("records")
-        )
-        cells = [_cell(name, summary[name], headings[name][1]) for name in _SHOWN]
-        device_s, planning_s = run.rounds["device_s"], run.manifest["planning_s"]
-        share = planning_s / (planning_s + device_s.sum())
-        # The median leaves out compilation.
-        lines.append([run.name, *cells, f"{device_s.median():.2f}", f"{share:.1%}"])
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if number == 0 else cell.rjust(width)
-            for number, (cell, width) in enumerate(zip(line, widths, strict=True))
-        )
-        for line in lines
-    )
-
-
-def _cell(name: str, value: float | None, form: str) -> str:
-    if value is None:
-        return "infinite" if name.startswith("epsilon") else "-"
-    return form.format(value)

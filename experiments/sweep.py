@@ -16,7 +16,7 @@ from absl import flags
 from dpsparfl_jax import config
 from dpsparfl_jax.errors import InputError
 
-from . import cli, distributed, grid, presets
+from . import cli, distributed, ending, grid, presets
 from .engines import choice
 
 cli.define_config_flags(config.RunConfig())
@@ -31,6 +31,13 @@ _OUT = flags.DEFINE_string("out", "", "folder of the records; needed")
 _SHARD = flags.DEFINE_string("shard", "", "i/n: only every n-th run, from the i-th on")
 
 
+def _refuse_flags_of_axes(axes: list[grid.Axis]) -> None:
+    for axis in axes:
+        if cli.is_set(axis.name):
+            whose = "the grid" if _GRID.value else "the preset's grid: give --grid"
+            raise InputError(f"{axis.name} is both a flag and an axis of {whose}.")
+
+
 def main() -> int:
     """Trains the grid."""
     if not _OUT.value:
@@ -41,10 +48,7 @@ def main() -> int:
     axes = grid.parse(_GRID.value or preset.grid)
     if not axes:
         raise InputError("there is no grid: give --grid='setting=value,value;...'.")
-    for axis in axes:
-        if cli.is_set(axis.name):
-            whose = "the grid" if _GRID.value else "the preset's grid: give --grid"
-            raise InputError(f"{axis.name} is both a flag and an axis of {whose}.")
+    _refuse_flags_of_axes(axes)
     points = grid.expand(base, axes, _SHARD.value)
     if not len(points):
         raise InputError("this shard is empty: there are fewer runs than shards.")
@@ -57,9 +61,11 @@ def main() -> int:
     def train() -> int:
         if distributed.writes():
             cli.check_folder("out", _OUT.value)
+        out = pathlib.Path(_OUT.value)
+        if not distributed.wanted() and ending.all_finished(points, out):
+            return ending.end(points, out, report=not _SHARD.value)
         from . import launch  # JAX takes seconds to load: flags are good by now
 
-        out = pathlib.Path(_OUT.value)
         return launch.execute(
             points,
             out=out,

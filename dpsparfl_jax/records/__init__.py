@@ -14,14 +14,19 @@ from dpsparfl_jax.records.folder import (
     read_manifest,
     read_rounds,
 )
+from dpsparfl_jax.records.index import INDEX, FoundRuns, Index, IndexedRun
 
 __all__ = [
     "CLIENTS",
     "DONE",
+    "INDEX",
     "LOCK",
     "MANIFEST",
     "ROUNDS",
     "SCHEDULE",
+    "FoundRuns",
+    "Index",
+    "IndexedRun",
     "RecordedRun",
     "RunFolder",
     "find_runs",

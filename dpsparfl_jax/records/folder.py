@@ -20,7 +20,7 @@ import json
 import os
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import pandas as pd
 
@@ -156,9 +156,9 @@ def read_manifest(path: pathlib.Path) -> dict[str, Any]:
     try:
         content = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
         content["config"] = config_values.modern_names(content["config"])
-        for section in _ADDED:  # what was not there yet had its default
+        for section in _ADDED - set(content["config"]):  # they had their defaults
             default = config_values.as_dict(config.RunConfig())[section]
-            content["config"].setdefault(section, default)
+            content["config"][section] = default
         # Before there was a choice, runs of one seed shared noise.
         content["config"]["privacy"].setdefault("noise_key", "paired")
         for section in (*config.SECTIONS, "seed"):
@@ -170,6 +170,12 @@ def read_manifest(path: pathlib.Path) -> dict[str, Any]:
             f"{path / MANIFEST} is no manifest of a run, or a damaged one ({reason})."
         ) from None
     return content
+
+
+def is_private(manifest: dict[str, Any]) -> bool:
+    """Whether the epsilons of a run cover all that it does with records."""
+    noise = manifest["config"].get("privacy", {}).get("noise", True)
+    return bool(noise) and bool(manifest.get("clip_norm", {}).get("private", True))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,6 +210,11 @@ class RecordedRun:
         return bool(self.facts)
 
     @property
+    def private(self) -> bool:
+        """Whether its epsilons cover all that the run does with records."""
+        return is_private(self.manifest)
+
+    @property
     def settings(self) -> config.RunConfig:
         """What it was run with."""
         return config_values.from_dict(self.manifest["config"])
@@ -220,9 +231,16 @@ class RecordedRun:
         return schedule_lib.load(self.path / SCHEDULE)
 
 
-def load_run(path: str | os.PathLike[str], name: str = "") -> RecordedRun:
-    """Reads one run's folder."""
-    folder = pathlib.Path(path)
+class Tables(NamedTuple):
+    """What a run's folder holds beside its manifest."""
+
+    rounds: list[Row]
+    clients: pd.DataFrame
+    facts: dict[str, Any]  # what DONE says; empty while the run is unfinished
+
+
+def read_tables(folder: pathlib.Path) -> Tables:
+    """Rounds, clients and DONE; refuses a finished run that has lost some of them."""
     rounds, facts = read_rounds(folder), _read_facts(folder / DONE)
     clients = _read_clients(folder / CLIENTS)
     least = facts.get("clients", 1)  # versions before 0.3 did not write it
@@ -232,13 +250,20 @@ def load_run(path: str | os.PathLike[str], name: str = "") -> RecordedRun:
             f"has only {len(rounds)} that are whole, or {CLIENTS} is missing or cut "
             f"off: restore them, or delete {DONE} and resume the run."
         )
+    return Tables(rounds, clients, facts)
+
+
+def load_run(path: str | os.PathLike[str], name: str = "") -> RecordedRun:
+    """Reads one run's folder."""
+    folder = pathlib.Path(path)
+    tables = read_tables(folder)
     return RecordedRun(
         name or folder.name,
         folder,
         read_manifest(folder),
-        pd.DataFrame(rounds),
-        clients,
-        facts,
+        pd.DataFrame(tables.rounds),
+        tables.clients,
+        tables.facts,
     )
 
 
@@ -309,15 +334,10 @@ def find_runs(
         below = sorted(file.parent for file in path.rglob(MANIFEST))
         if not below:
             raise InputError(f"there is no recorded run in {path}.")
-        folders += [folder for folder in below if folder.resolve() not in folders]
-        folders = [folder.resolve() for folder in folders]
-    same = len({folder.name for folder in folders}) < len(folders)
-    root = os.path.commonpath(folders)
-    names = [
-        os.path.relpath(folder, root) if same else folder.name for folder in folders
-    ]
+        folders += [folder.resolve() for folder in below]
+    folders = list(dict.fromkeys(folders))
     found = []
-    for folder, name in zip(folders, names, strict=True):
+    for folder, name in zip(folders, names_of(folders), strict=True):
         try:
             found.append(load_run(folder, name))
         except InputError as reason:
@@ -326,3 +346,12 @@ def find_runs(
                 raise
             damaged(str(reason))
     return found
+
+
+def names_of(folders: Sequence[pathlib.Path]) -> list[str]:
+    """What to call runs: by folder, or by path below the common one if names clash."""
+    names = [folder.name for folder in folders]
+    if len(set(names)) == len(names):
+        return names
+    root = os.path.commonpath(folders)
+    return [os.path.relpath(folder, root) for folder in folders]

@@ -2,7 +2,7 @@
 
 import math
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
-from dpsparfl_jax.report import plan_pictures
-from dpsparfl_jax.report.charts import CHARTS, FEW, GUIDE, Curve, Shown
+from dpsparfl_jax.report import group_charts, plan_pictures
+from dpsparfl_jax.report.charts import CHARTS, FEW, GUIDE, Chart, Curve, Shown
 from dpsparfl_jax.storage import replacing, writing
 
 _ALONE = "accuracy_rounds accuracy_delay keep_rate epsilon participation energy"
@@ -24,8 +24,14 @@ FIGURES: dict[str, tuple[str, ...]] = {key: (key,) for key in _ALONE.split()} | 
 def write_figures(runs: Sequence[Shown], folder: pathlib.Path) -> None:
     """Writes the main charts as PNG files, each whole or not at all."""
     for name, keys in FIGURES.items():
-        _save(_figure(runs, keys), folder / f"{name}.png")
+        save(_figure(runs, keys), folder / f"{name}.png")
     write_labels(runs, folder / "labels.png")
+
+
+def write_group_figures(shown: Sequence[Shown], folder: pathlib.Path) -> None:
+    """Writes the main charts of groups of runs, with bands over seeds."""
+    for name, keys in group_charts.FIGURES.items():
+        save(_figure(shown, keys, group_charts.CHARTS), folder / f"{name}.png")
 
 
 def write_labels(runs: Sequence[Shown], path: pathlib.Path) -> None:
@@ -35,23 +41,26 @@ def write_labels(runs: Sequence[Shown], path: pathlib.Path) -> None:
         if counts.size:
             figure = plan_pictures.label_figure(counts.to_numpy())
             figure.axes[0].set_title(_short(one.name), fontsize="medium")
-            _save(figure, path)
+            save(figure, path)
             return
 
 
-def _save(figure: Figure, path: pathlib.Path) -> None:
+def save(figure: Figure, path: pathlib.Path) -> None:
+    """Writes a picture, whole or not at all."""
     with writing(path), replacing(path) as part:
         figure.savefig(part, format="png", dpi=150)
 
 
-def _figure(runs: Sequence[Shown], keys: Sequence[str]) -> Figure:
+def _figure(
+    runs: Sequence[Shown], keys: Sequence[str], table: Mapping[str, Chart] = CHARTS
+) -> Figure:
     """Charts side by side, with one legend: below for few runs, beside for many."""
     beside = math.ceil(len(runs) / 18) if len(runs) > FEW else 0
-    size = (5.2 * len(keys) + 2.2 * beside, 3.8)
+    size = (5.2 * len(keys) + 2.2 * beside, 3.8 if table is CHARTS else 4.6)
     figure = Figure(figsize=size, layout="constrained")
     row = figure.subplots(1, len(keys), squeeze=False)[0]
     for axes, key in zip(row, keys, strict=True):
-        chart = CHARTS[key]
+        chart = table[key]
         axes.set(xlabel=chart.x_label, ylabel=chart.y_label, axisbelow=True)
         axes.grid(color="0.92", lw=0.6)
         axes.spines[["top", "right"]].set_visible(False)
@@ -62,10 +71,12 @@ def _figure(runs: Sequence[Shown], keys: Sequence[str]) -> Figure:
             axes.set_ylim(bottom=0)
         if chart.percent:
             axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    handles = [_key(one, keys[0] in ("epsilon", "participation")) for one in runs]
-    names = [_short(one.name) for one in runs]
+    dots = table is CHARTS and keys[0] in ("epsilon", "participation")
+    handles = [_key(one, dots) for one in runs]
+    whole = table is not CHARTS  # names of groups are all there is to tell them apart
+    names = [_short(one.name, 64 if whole else 32) for one in runs]
     place: Any = "outside right upper" if beside else "outside lower center"
-    columns = beside or min(3, len(runs))
+    columns = beside or (1 if whole else min(3, len(runs)))
     style = {"frameon": False, "fontsize": "small", "handlelength": 3.2}
     figure.legend(handles, names, loc=place, ncols=columns, **style)
     return figure
@@ -77,9 +88,10 @@ def _key(one: Shown, dots: bool) -> Line2D:
     return Line2D([], [], color=one.colour, ls=_dashed(one))
 
 
-def _short(name: str) -> str:
+def _short(name: str, most: int = 32) -> str:
     """A name that fits into a legend and that matplotlib takes as it is."""
-    cut = name if len(name) <= 32 else f"{name[:15]}…{name[-16:]}"
+    half = most // 2
+    cut = name if len(name) <= most else f"{name[: half - 1]}…{name[-half:]}"
     return cut.replace("$", r"\$") if not cut.startswith("_") else f" {cut}"
 
 

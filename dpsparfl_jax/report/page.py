@@ -6,7 +6,7 @@ the browser to load anything else.
 
 import html
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -103,21 +103,62 @@ _RULES = (  # nothing may be fetched from anywhere
 _LABELS = ("Labels of clients", "Training images by class, from the first class up.")
 
 
+_ABOUT = (
+    "Click a run in the legend to switch it off or on, twice to see it alone. Long "
+    "curves\nare thinned here; rounds.csv has every round."
+)
+
+
 def page(title: str, head: str, shown: Sequence[Shown]) -> str:
     """The whole page; `head` is the HTML above the charts."""
-    drawn = charts(shown)
     words = {key: (chart.title, chart.note) for key, chart in chart_lib.CHARTS.items()}
+    drawn = charts(shown)
+    spec = json.dumps({"charts": drawn, "few": chart_lib.FEW}, allow_nan=False)
+    body = charts_section(drawn, words | {"labels": _LABELS}, _ABOUT)
+    return frame(title, head + body, shown, {one.number for one in shown}, spec)
+
+
+def charts_section(
+    drawn: Collection[str], words: Mapping[str, tuple[str, str]], about: str
+) -> str:
+    """A box for every chart that is drawn, with its title and note."""
     boxes = "".join(
         f"<figure><figcaption><b>{name}</b> <span>{note}</span></figcaption>"
         f'<div class="chart" id="{key}"></div></figure>\n'
-        for key, (name, note) in (words | {"labels": _LABELS}).items()
+        for key, (name, note) in words.items()
         if key in drawn
     )
+    return f"""<h2>Charts</h2>
+<p>{about}</p>
+<noscript><p>The charts need JavaScript; the PNG files beside this page do not.</p>
+</noscript><div class="charts">
+{boxes}</div>"""
+
+
+def frame(
+    title: str,
+    body: str,
+    shown: Sequence[Shown],
+    on: Collection[int],
+    spec: str,
+    script: str = "",
+) -> str:
+    """A page around its body.
+
+    Args:
+        title: in its head line.
+        body: HTML with boxes for charts.
+        shown: what the legend has.
+        on: numbers of those that are switched on at first.
+        spec: charts, and whatever else scripts need, as JSON.
+        script: what runs after the page's own.
+    """
     keys = "".join(
-        f'<button data-run="{one.number}" aria-pressed="true">{swatch(one)}</button>'
+        f'<button data-run="{one.number}" '
+        f'aria-pressed="{"true" if one.number in on else "false"}">'
+        f"{swatch(one)}</button>"
         for one in shown
     )
-    spec = json.dumps({"charts": drawn, "few": chart_lib.FEW}, allow_nan=False)
     spec = spec.replace("<", "\\u003c")  # no tag can end the script
     return f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>
@@ -127,14 +168,9 @@ def page(title: str, head: str, shown: Sequence[Shown]) -> str:
 <body class="{"many" if len(shown) > chart_lib.FEW else "few"}">
 <header><h1>{html.escape(title)}</h1></header>
 <nav><div><button id="all">all</button><button id="none">none</button>{keys}</div></nav>
-<main>{head}<h2>Charts</h2>
-<p>Click a run in the legend to switch it off or on, twice to see it alone. Long curves
-are thinned here; rounds.csv has every round.</p>
-<noscript><p>The charts need JavaScript; the PNG files beside this page do not.</p>
-</noscript><div class="charts">
-{boxes}</div></main>
+<main>{body}</main>
 <script type="application/json" id="spec">{spec}</script>
-<script>{get_plotlyjs()}</script><script>{_SCRIPT}</script></body></html>
+<script>{get_plotlyjs()}</script><script>{_SCRIPT}{script}</script></body></html>
 """
 
 
@@ -155,7 +191,7 @@ def _plain(values: Floats, most: int) -> list[float | None]:
     return [float(f"{x:.6g}") if np.isfinite(x) else None for x in values]
 
 
-def _layout(x_label: str, y_label: str, **more: Any) -> dict[str, Any]:
+def layout(x_label: str, y_label: str, **more: Any) -> dict[str, Any]:
     """What all charts look like."""
     axis = {"gridcolor": "#ececec", "linecolor": "#999", "zeroline": False}
     axis |= {"automargin": True, "ticks": "outside", "tickcolor": "#999"}
@@ -222,16 +258,24 @@ def trace(curve: Curve, chart: Chart, count: int) -> dict[str, Any]:
 
 def charts(shown: Sequence[Shown]) -> dict[str, dict[str, Any]]:
     """All charts that have something to show, as plotly's dicts."""
+    made = line_charts(shown, chart_lib.CHARTS)
+    labels = label_chart(shown)
+    return made | ({"labels": labels} if labels["data"] else {})
+
+
+def line_charts(
+    shown: Sequence[Shown], table: Mapping[str, Chart]
+) -> dict[str, dict[str, Any]]:
+    """Those charts of a table that have something to show."""
     made = {}
-    for key, chart in chart_lib.CHARTS.items():
+    for key, chart in table.items():
         data = [trace(curve, chart, len(shown)) for curve in chart.curves(shown)]
-        look = _layout(chart.x_label, chart.y_label)
+        look = layout(chart.x_label, chart.y_label)
         look["yaxis"]["tickformat"] = ".0%" if chart.percent else ""
         look["yaxis"]["rangemode"] = "tozero" if chart.from_zero else "normal"
         if data:
             made[key] = {"data": data, "layout": look}
-    labels = label_chart(shown)
-    return made | ({"labels": labels} if labels["data"] else {})
+    return made
 
 
 def label_chart(shown: Sequence[Shown]) -> dict[str, Any]:
@@ -265,7 +309,7 @@ def label_chart(shown: Sequence[Shown]) -> dict[str, Any]:
         for part, (name, _) in enumerate(partitions.values())
         for visible in [[bar["meta"]["part"] == part for bar in bars]]
     ]
-    look = _layout("client", "training images", barmode="stack", bargap=0.15)
+    look = layout("client", "training images", barmode="stack", bargap=0.15)
     if len(partitions) > 1:
         look |= {"updatemenus": [menu], "margin": {**look["margin"], "t": 52}}
     return {"data": bars, "layout": look}

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.records import RecordedRun, columns, rows
+from dpsparfl_jax.records import IndexedRun, RecordedRun, columns, groups, rows
 from dpsparfl_jax.records.columns import Row
 from dpsparfl_jax.report import chart_pictures, charts
 from dpsparfl_jax.report import page as page_lib
@@ -41,19 +41,17 @@ def write_report(
     return folder / PAGE
 
 
-def is_private(run: RecordedRun) -> bool:
+def is_private(run: RecordedRun | IndexedRun) -> bool:
     """Whether its epsilons cover all that the run does with records."""
-    privacy = run.manifest["config"].get("privacy", {})
-    clip = run.manifest.get("clip_norm", {})
-    return bool(privacy.get("noise", True)) and bool(clip.get("private", True))
+    return run.private
 
 
-def sharing_noise(runs: Sequence[RecordedRun]) -> list[str]:
+def sharing_noise(runs: Sequence[RecordedRun | IndexedRun]) -> list[str]:
     """Names of runs whose noise another run among these has as well."""
     paired: dict[int, list[str]] = {}
     for run in runs:
         content = run.manifest["config"]
-        if is_private(run) and content["privacy"].get("noise_key") == "paired":
+        if run.private and content["privacy"].get("noise_key") == "paired":
             paired.setdefault(content["seed"], []).append(run.name)
     return [name for names in paired.values() if len(names) > 1 for name in names]
 
@@ -61,24 +59,22 @@ def sharing_noise(runs: Sequence[RecordedRun]) -> list[str]:
 def summary(run: RecordedRun) -> Row:
     """What `rows.summarise` says; None is what a run cannot tell yet."""
     if run.rounds.empty:
-        return {**dict.fromkeys(_headings()), "rounds": 0}
+        return {**dict.fromkeys(headings()), "rounds": 0}
     return rows.summarise(run.rounds.to_dict("records"), run.clients.to_dict("records"))
 
 
-def _headings() -> dict[str, tuple[str, str]]:
+def headings() -> dict[str, tuple[str, str]]:
     """Heading and format of the columns of the table of runs."""
     return {**columns.summary_columns(), "fairness": ("fairness", "{:.3f}")}
 
 
-def settings_of(run: RecordedRun) -> dict[str, Any]:
+def settings_of(run: RecordedRun | IndexedRun) -> dict[str, Any]:
     """All settings as `section.name`; of folders elsewhere, the last name only."""
     flat: dict[str, Any] = {}
     for section, content in run.manifest["config"].items():
         inside = content.items() if isinstance(content, dict) else [("", content)]
         for name, value in inside:
-            if isinstance(value, str) and value.startswith(("/", "~")):
-                value = f"…/{pathlib.PurePath(value).name}"
-            flat[f"{section}.{name}".rstrip(".")] = value
+            flat[f"{section}.{name}".rstrip(".")] = groups.without_path(value)
     return flat
 
 
@@ -93,7 +89,7 @@ def runs_csv(runs: Sequence[RecordedRun]) -> str:
     settings = [settings_of(run) for run in runs]
     names = differing(settings)
     table = [
-        {"run": run.name, "done": run.done, "private": is_private(run), **summary(run)}
+        {"run": run.name, "done": run.done, "private": run.private, **summary(run)}
         | {name: values.get(name) for name in names}
         for run, values in zip(runs, settings, strict=True)
     ]
@@ -114,7 +110,7 @@ def rounds_csv(runs: Sequence[RecordedRun]) -> str:
     return text.getvalue()
 
 
-def _table(lines: Iterable[dict[str, str]]) -> str:
+def html_table(lines: Iterable[dict[str, str]]) -> str:
     """A table of cells that are HTML already."""
     with pd.option_context("display.max_colwidth", None):
         table = pd.DataFrame(lines).to_html(index=False, escape=False, border=0)
@@ -127,14 +123,14 @@ def _line(run: RecordedRun, one: Shown) -> dict[str, str]:
     of = f", {whole} planned" if whole else ""
     tag = "" if run.done else f' <span class="tag">unfinished{of}</span>'
     cells, numbers = {"run": page_lib.swatch(one) + tag}, summary(run)
-    for name, (head, form) in _headings().items():
+    for name, (head, form) in headings().items():
         cells[head] = "-" if numbers[name] is None else form.format(numbers[name])
-        if name.startswith("epsilon") and not is_private(run):
+        if name.startswith("epsilon") and not run.private:
             cells[head] = "not private"
     return cells
 
 
-def _privacy(runs: Sequence[RecordedRun]) -> str:
+def privacy_section(runs: Sequence[RecordedRun | IndexedRun]) -> str:
     """What epsilon means here, for which runs."""
     kinds: dict[str, list[str]] = {}
     for run in runs:
@@ -142,7 +138,7 @@ def _privacy(runs: Sequence[RecordedRun]) -> str:
         kind = f"delta = {privacy.get('delta')}, {privacy.get('accountant')} accountant"
         if not privacy.get("noise", True):
             kind = "not private: no noise is added"
-        elif not is_private(run):
+        elif not run.private:
             kind = "not private: the clip norm is a median of raw gradients"
         kinds.setdefault(kind, []).append(run.name)
     items = "".join(
@@ -160,7 +156,7 @@ def _privacy(runs: Sequence[RecordedRun]) -> str:
     )
 
 
-def _shared_noise(runs: Sequence[RecordedRun]) -> str:
+def _shared_noise(runs: Sequence[RecordedRun | IndexedRun]) -> str:
     """A warning, if noise can be subtracted."""
     sharing = sharing_noise(runs)
     if not sharing:
@@ -182,12 +178,12 @@ def _names(names: Sequence[str], count: int) -> str:
 
 def _runs_section(runs: Sequence[RecordedRun], shown: Sequence[Shown]) -> str:
     """The table of runs, and what its columns mean."""
-    table = _table(_line(run, one) for run, one in zip(runs, shown, strict=True))
+    table = html_table(_line(run, one) for run, one in zip(runs, shown, strict=True))
     return (
         f"<h2>Runs</h2>\n{table}<p><small>Accuracy is on test images, at the last "
         "evaluation; delay and energy are of all rounds; fairness is Jain's index of "
         "participations over rates (1 is best); diverged counts updates that were "
-        f"dropped. Click a heading to sort.</small></p>\n{_privacy(runs)}"
+        f"dropped. Click a heading to sort.</small></p>\n{privacy_section(runs)}"
     )
 
 
@@ -204,9 +200,9 @@ def _settings_section(runs: Sequence[RecordedRun], shown: Sequence[Shown]) -> st
         for name in settings[0]
         if name not in names
     ]
-    what = "<h2>Settings that differ</h2>\n" + _table(apart) if names else ""
+    what = "<h2>Settings that differ</h2>\n" + html_table(apart) if names else ""
     rest = f"{len(shared)} settings" + (" that all runs share" if len(runs) > 1 else "")
-    fold = f"<details><summary>{rest}</summary>\n{_table(shared)}</details>\n"
+    fold = f"<details><summary>{rest}</summary>\n{html_table(shared)}</details>\n"
     return what + fold
 
 

@@ -50,6 +50,7 @@ class Hooks(NamedTuple):
     stop: Callable[[], bool] = lambda: False
     progress: bool = True  # a bar, where there is a terminal
     row: Callable[[Run, Row], None] = lambda run, row: None  # hears every round
+    finished: Callable[[Sequence[str]], None] = lambda names: None  # as runs end
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,7 +188,9 @@ def _run_group(
     finally:
         _close(opened)
     left = [job for job in opened if not job.sink.is_done]
-    outcome.finished.extend(job.run.name for job in opened if job.sink.is_done)
+    finished = [job.run.name for job in opened if job.sink.is_done]
+    outcome.finished.extend(finished)
+    hooks.finished(finished)
     if broken is None:
         outcome.stopped.extend(job.run.name for job in left)
     elif len(opened) == 1:

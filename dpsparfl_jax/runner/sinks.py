@@ -56,6 +56,31 @@ class Sink(Protocol):
         """Lets go."""
 
 
+class FinishedSink:
+    """The sink of a run that is known to be finished: nothing is done with it."""
+
+    is_done, snapshot_every = True, 0
+
+    def saved_schedule(self) -> Schedule | None:
+        """None: nobody asks."""
+        return None
+
+    def open(self, run: Run) -> None:
+        """Refuses: finished runs are skipped."""
+        raise AssertionError("this run is finished")
+
+    def begin(self, clip: ClipNorm, first: ServerState) -> Beginning:
+        """Refuses: finished runs are skipped."""
+        raise AssertionError("this run is finished")
+
+    def add(self, record: RoundRecord) -> None:
+        """Refuses: finished runs are skipped."""
+        raise AssertionError("this run is finished")
+
+    def close(self) -> None:
+        """Nothing was taken hold of."""
+
+
 class MemorySink:
     """Keeps rounds, clients and the last state of a run in memory."""
 

@@ -15,7 +15,7 @@ from dpsparfl_jax.errors import InputError, StorageError
 from dpsparfl_jax.runner import drive
 from dpsparfl_jax.storage import writing
 
-from .. import launch
+from .. import ending, launch
 from . import live_page, status
 from .batches import Batch, Result, deal
 
@@ -72,7 +72,8 @@ def train(
 ) -> drive.Outcome:
     """Trains and records runs by an engine; the same `Outcome` as in this process."""
     hooks = launch.console_hooks(stopper)
-    sinks, refused = launch.open_folders(settings, folders, hooks, resume=True)
+    index = ending.open_index(plan.out)
+    sinks, refused = launch.open_sinks(settings, folders, index, hooks, resume=True)
     if settings and not sinks:
         raise next(iter(refused.values()))
     done = [name for name, sink in sinks.items() if sink.is_done]

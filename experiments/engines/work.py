@@ -85,7 +85,14 @@ def _train(batch: Batch) -> Result:
         row=reporter.row,
     )
     try:
-        outcome = launch.train(settings, folders, hooks, resume=True, notes=batch.notes)
+        outcome = launch.train(
+            settings,
+            folders,
+            hooks,
+            resume=True,
+            notes=batch.notes,
+            sweep=pathlib.Path(batch.out),
+        )
     except Exception:
         reporter.end("failed", 0)
         raise

@@ -1,5 +1,7 @@
 """Does `experiments.sweep` run what is possible, skip what is done, and say why not?"""
 
+import shutil
+
 import pytest
 
 from benchmarks import run_facts
@@ -72,6 +74,48 @@ def test_a_second_sweep_skips_and_shards_share_the_work(swept, tmp_path):
         assert made == (
             ["seed=0", "seed=2"] if number == 1 else [f"seed={i}" for i in range(3)]
         )
+
+
+def test_the_index_is_enough_to_skip_what_is_finished(swept, tmp_path):
+    out, flags, _ = swept
+    names = {path.parent.name for path in out.glob(f"*/{records.DONE}")}
+    index = records.Index(out)
+    assert {name for name in names if index.find(name)} == names
+    copy = shutil.copytree(out, tmp_path / "copy")
+    for name in names:
+        (copy / name / records.MANIFEST).unlink()
+    done = run(copy, *flags, program=SWEEP)
+    assert all(name in done.stdout for name in names)
+    assert done.stderr.count("FAILED") == 4  # those that cannot be
+    (copy / records.INDEX).unlink()
+    done = run(copy, *flags, program=SWEEP)
+    assert "without its manifest.json" in done.stderr
+
+
+def test_other_settings_are_refused_with_an_index_as_without(swept, tmp_path):
+    out, flags, _ = swept
+    copy = shutil.copytree(out, tmp_path / "copy")
+    (copy / records.INDEX).write_text("damaged\n")
+    told = []
+    for folder in (out, copy):
+        done = run(folder, *flags[:2], "--length.rounds=4", program=SWEEP)
+        assert done.returncode == 2
+        told.append(done.stderr.replace(str(folder), "OUT"))
+    assert told[0] == told[1]
+    assert "holds another run (length.rounds was 3, is 4)" in told[0]
+
+
+def test_a_run_whose_end_was_deleted_is_finished_again(swept, tmp_path):
+    out, flags, _ = swept
+    copy = shutil.copytree(out, tmp_path / "copy")
+    name = "tradeoff=5,epsilon_hi=6,seed=1"
+    (copy / name / records.DONE).unlink()
+    done = run(copy, *flags, program=SWEEP)
+    (skipped,) = [line for line in done.stdout.splitlines() if "before" in line]
+    assert name not in skipped
+    assert "tradeoff=50,epsilon_hi=6,seed=1" in skipped
+    assert run_facts.facts(copy / name) == run_facts.facts(out / name)
+    assert records.Index(copy).find(name) is not None
 
 
 @pytest.mark.parametrize(

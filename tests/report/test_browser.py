@@ -10,7 +10,7 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from dpsparfl_jax import records
-from dpsparfl_jax.report import charts
+from dpsparfl_jax.report import charts, group_charts, group_page
 from dpsparfl_jax.report import writing as report
 from tests.report.test_report import write_run
 
@@ -124,3 +124,26 @@ def test_the_picture_shows_curves_in_their_colours(page, tmp_path):
         rows = np.flatnonzero(near.any(axis=1))
         assert near.sum() > 3000
         assert np.ptp(rows) > 1000  # over the whole page, not in a legend only
+
+
+def test_a_page_of_many_runs_is_drawn_and_its_table_filled(tmp_path):
+    for number in range(40):
+        write_run(
+            tmp_path / "runs" / f"run{number}",
+            seed=number % 2,
+            num_rounds=8 + number % 2,
+            schedule={"tradeoff": 1.0 + number // 2 % 5},
+            training={"clip_norm": 1.0 + number // 10},
+        )
+    runs = records.FoundRuns([tmp_path / "runs"]).read()
+    page = group_page.write_report(runs, tmp_path)
+    text = browse(page, tmp_path / "new", "--dump-dom").stdout
+    drawn = Drawn(text)
+    maps = 4  # accuracy, best accuracy, delay, epsilon
+    assert drawn.errors == ""
+    assert drawn.count == str(len(group_charts.CHARTS) - 1 + maps)
+    # Six of twenty settings are switched on, each with a band.
+    assert drawn.curves["accuracy_rounds"] == 2 * charts.FEW
+    assert text.count("<tr>") > 20
+    assert "1 to 20 of 20" in text
+    assert text.count('class="heatmaplayer') == maps
