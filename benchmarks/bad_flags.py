@@ -119,7 +119,10 @@ def _grids() -> Iterator[Case]:
     many = ",".join(map(str, range(1, 1001)))
     grids = (
         *("", ";", "seed", "seed=", "seed=,", "=1", "sead=0,1", "seed=0,1;seed=2"),
-        *("seed=0,0", "seed=x", "seed=0..9", "seed=-1", "seed=1.5", "data=1"),
+        *("seed=0,0", "seed=x", "seed=9..0", "seed=-1", "seed=1.5", "data=1"),
+        *("seed=0..", "seed=0..x", "seed=0..999999999", "seed=0..3,2", "seed=[0,1]"),
+        *("seed=0.5..3", "schedule.tradeoff=1..5", "data.group_sizes=[30,60"),
+        *("data.group_sizes=[]", "data.group_sizes='30,x'", "seed=''", "seed=[1"),
         *("data.=1", ".name=1", "data.name.x=1", "schedule.policy=random,best"),
         *("schedule.solver=joint,exact", "data.partition=iid,striped"),
         *("model.name=logistic,vit", "privacy.accountant=pld,zcdp"),

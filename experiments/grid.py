@@ -1,11 +1,16 @@
-"""Grids of settings: `schedule.tradeoff=1,10;seed=0,1,2` and the runs it means."""
+"""Grids of settings: `schedule.tradeoff=1,10;seed=0..2` and the runs they mean.
+
+`0..2` is every whole number from 0 to 2, for settings that are whole numbers. A value
+in brackets or quotes may hold commas: `data.group_sizes=[300,600],[100,900]`.
+"""
 
 import dataclasses
 import hashlib
 import itertools
 import math
+import re
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from dpsparfl_jax import config, options, preflight
@@ -17,6 +22,10 @@ from . import cli
 _DEFAULTS = config.RunConfig()
 _LONGEST_NAME = 180
 _MOST_RUNS = 10_000  # of one command: all of them are looked at before the first trains
+_MOST_NUMBERS = 100_000  # of a range
+_RANGE = re.compile(r"(-?[0-9]{1,18})\.\.(-?[0-9]{1,18})")
+_WRAPPED = r"""\[[^\]]*\]|"[^"]*"|'[^']*'"""  # a value that may hold commas
+_WRAPPED_VALUE = re.compile(rf"(?:^|(?<=[=,]))\s*(?:{_WRAPPED})\s*(?=[,;]|$)")
 
 
 class Axis(NamedTuple):
@@ -40,22 +49,67 @@ class Points(NamedTuple):
 def parse(text: str) -> list[Axis]:
     """The axes of a grid; refuses what is no setting, or is there twice."""
     axes: list[Axis] = []
-    for part in filter(None, (part.strip() for part in text.split(";"))):
-        name, equals, listed = part.partition("=")
-        name = name.strip()
-        values = tuple(value.strip() for value in listed.split(","))
-        if not equals or not all(values):
+    for part in filter(None, split(text, ";")):
+        name, _, listed = part.partition("=")
+        written = read_values(listed)
+        if not written:
             raise InputError(
                 f"--grid: {part!r} is not of the form setting=value,value (several "
                 "settings are separated by semicolons)."
             )
-        name = cli.current_name(name)
+        name = cli.current_name(name.strip())
+        values = tuple(
+            itertools.chain.from_iterable(_numbers(name, one) for one in written)
+        )
         for value in values:
             check_value("grid", name, value)
         if name in (axis.name for axis in axes) or len(set(values)) < len(values):
             raise InputError(f"--grid: {name} is given, or has a value, twice.")
         axes.append(Axis(name, values))
     return axes
+
+
+def split(text: str, sign: str) -> list[str]:
+    """The parts of a text between signs that stand in no brackets and no quotes."""
+    seen = _WRAPPED_VALUE.sub(lambda found: "_" * len(found[0]), text)
+    places = [place for place, character in enumerate(seen) if character == sign]
+    ends = [-1, *places, len(text)]
+    return [text[a + 1 : b].strip() for a, b in itertools.pairwise(ends)]
+
+
+def read_values(listed: str) -> tuple[str, ...]:
+    """Values with commas between them, out of their brackets or quotes.
+
+    There are none if one is missing: an empty one is written as "".
+    """
+    values = split(listed, ",")
+    if not all(values):
+        return ()
+    return tuple(
+        value[1:-1].strip() if re.fullmatch(_WRAPPED, value) else value
+        for value in values
+    )
+
+
+def _numbers(name: str, value: str) -> Iterable[str]:
+    """The whole numbers of a range as in 0..9, or the value itself."""
+    found = _RANGE.fullmatch(value)
+    if not found or not _is_whole(name):
+        return (value,)
+    first, last = map(int, found.groups())
+    if not 0 <= last - first < _MOST_NUMBERS:
+        raise InputError(
+            f"--grid: {name}={value} must go up, by {_MOST_NUMBERS:,} numbers at most."
+        )
+    return map(str, range(first, last + 1))
+
+
+def _is_whole(name: str) -> bool:
+    """Whether this setting is a whole number; what is none is refused elsewhere."""
+    try:
+        return _field_type(name) is int
+    except InputError:
+        return False
 
 
 def check_value(flag: str, name: str, text: str) -> None:

@@ -36,7 +36,7 @@ class Dimension(NamedTuple):
 def parse(text: str) -> list[Dimension]:
     """`training.clip_norm=1..20;server.averaging=ema,tail`, checked."""
     found: list[Dimension] = []
-    for part in filter(None, (part.strip() for part in text.split(";"))):
+    for part in filter(None, grid.split(text, ";")):
         name, equals, what = (piece.strip() for piece in part.partition("="))
         name = cli.current_name(name)
         match = RANGE.fullmatch(what)
@@ -47,8 +47,8 @@ def parse(text: str) -> list[Dimension]:
             ends = match.groups()
             dimension = Dimension(name, (), low, high)
         else:
-            ends = tuple(value.strip() for value in what.split(","))
-            if not equals or not all(ends):
+            ends = grid.read_values(what)
+            if not ends:
                 raise InputError(
                     f"--search: {part!r} is not of the form setting=low..high or "
                     "setting=value,value (separated by semicolons)."

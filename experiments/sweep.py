@@ -1,7 +1,7 @@
 r"""Trains a grid of runs, as many as possible in one compiled program.
 
     python -m experiments.sweep --preset=quickstart --out=DIR \
-        --grid='schedule.tradeoff=1,10,50,100;privacy.epsilon_hi=5,10;seed=0,1,2'
+        --grid='schedule.tradeoff=1,10,50,100;privacy.epsilon_hi=5,10;seed=0..2'
 
 Every combination has a folder in DIR. The same command again goes on: finished runs are
 skipped, unfinished ones resumed, failed ones tried again. `--shard=2/4` takes the
@@ -25,7 +25,10 @@ distributed.define_flags()
 choice.define_flags()
 _PRESET = flags.DEFINE_string("preset", "quickstart", presets.HELP)
 _GRID = flags.DEFINE_string(
-    "grid", "", "settings and their values: 'a.b=1,2;seed=0,1' (default: the preset's)"
+    "grid",
+    "",
+    "settings and their values: 'a.b=1,2;seed=0..9'; a value that has commas is put in "
+    "brackets, as in 'a.b=[1,2],[3,4]' (default: the preset's)",
 )
 _OUT = flags.DEFINE_string("out", "", "folder of the records; needed")
 _SHARD = flags.DEFINE_string("shard", "", "i/n: only every n-th run, from the i-th on")

@@ -75,6 +75,43 @@ def test_a_grid_is_all_combinations():
     assert dataclasses.replace(last.schedule, tradeoff=50.0) == RunConfig().schedule
 
 
+def test_ranges_are_whole_numbers_with_both_ends():
+    (axis,) = grid.parse("seed=0..9")
+    assert axis.values == tuple(map(str, range(10)))
+    (axis,) = grid.parse("training.local_steps=5, 7..9 ,20")
+    assert axis.values == ("5", "7", "8", "9", "20")
+    (axis,) = grid.parse("seed=3..3")
+    assert list(grid.expand(RunConfig(), [axis]).settings) == ["seed=3"]
+
+
+def test_ranges_over_clients_stay_one_value():
+    axes = grid.parse("wireless.cycles_per_sample=1..2,[1e6,2e6];seed=1..2")
+    points = grid.expand(RunConfig(), axes)
+    first, *_, last = points.settings.values()
+    assert len(points) == 4
+    assert first.wireless.cycles_per_sample == "1..2"
+    assert last.wireless.cycles_per_sample == (1e6, 2e6)
+
+
+@pytest.mark.parametrize("text", ["[300,600],[ 100,900 ]", "'300,600' , \"100,900\""])
+def test_values_in_brackets_or_quotes_may_have_commas(text):
+    axes = grid.parse(f"data.group_sizes={text}; seed=1,2")
+    points = grid.expand(RunConfig(), axes)
+    assert list(points.settings) == [
+        f"group_sizes={sizes},seed={seed}"
+        for sizes in ("300%2C600", "100%2C900")
+        for seed in (1, 2)
+    ]
+    sizes = [each.data.group_sizes for each in points.settings.values()]
+    assert sizes == ["300,600", "300,600", "100,900", "100,900"]
+
+
+def test_brackets_within_a_value_are_part_of_it():
+    axes = grid.parse("data.dir=it's,b[1,2];data.tfds_dir='a;b',\"\"")
+    assert axes[0].values == ("it's", "b[1", "2]")
+    assert axes[1].values == ("a;b", "")
+
+
 def test_settings_of_a_section_change_together():
     axes = grid.parse("privacy.epsilon_lo=12;privacy.epsilon_hi=5,20")
     points = grid.expand(RunConfig(), axes)
@@ -111,6 +148,13 @@ def test_long_names_are_cut_and_still_differ():
         ("seed=1;seed=2", "seed is given, or has a value, twice"),
         ("seed=1,1", "seed is given, or has a value, twice"),
         ("seed=1,many", "--grid: 'many' is no int, as seed needs"),
+        ("seed=9..0", "seed=9..0 must go up, by 100,000 numbers at most"),
+        ("seed=0..999999999", "must go up, by 100,000 numbers"),
+        ("sead=0..3", "--grid: unknown setting 'sead'"),
+        ("seed=0..3,2", "seed is given, or has a value, twice"),
+        ("schedule.tradeoff=1..5", "'1..5' is no float"),
+        ("data.group_sizes=[300,600", "group_sizes must be whole positive numbers"),
+        ("seed=[0,1]", "'0,1' is no int"),
         ("privacy.noise=maybe", "'maybe' is no bool"),
     ],
 )

@@ -105,6 +105,11 @@ def test_draws_cover_their_ranges_evenly():
     assert search.draw(space, 10, seed=4) != drawn[:10]
 
 
+def test_searched_values_may_have_commas():
+    (space,) = search.parse("data.group_sizes=[300,600],[100,900]")
+    assert space.values == ("300,600", "100,900")
+
+
 def test_who_goes_on():
     assert search.best({0: 0.1, 1: 0.5, 2: 0.5, 3: 0.2}, 0.5) == [1, 2]
     assert search.best({4: 0.1}, 0.0) == [4]
