@@ -54,7 +54,7 @@ class DataConfig(Section):
     )
     dir: str = opt(
         "",
-        "folder with <name>.npz, or with the four original idx files",
+        "folder with <name>.npz, as Keras has it, or with the four original idx files",
         moves="nothing",
     )
     tfds_dir: str = opt(

@@ -17,6 +17,8 @@ from dpsparfl_jax.storage import UNREADABLE
 from dpsparfl_jax.types import ImageSet
 
 _ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
+# What Keras calls them, whose mnist.npz has images without an axis of channels.
+_KERAS = dict(zip(_ARRAYS, ("x_train", "y_train", "x_test", "y_test"), strict=True))
 # The original files in the order of _ARRAYS, and how many axes each has.
 _IDX = (
     ("train-images", 3),
@@ -43,6 +45,12 @@ class LabelledSets(NamedTuple):
     num_classes: int
 
 
+def wanted(name: str) -> str:
+    """The file of a set in words, for whoever has none yet."""
+    arrays = ", ".join(_KERAS.values())
+    return f"{name}.npz (Keras' own file, or any npz with the arrays {arrays})"
+
+
 def load_npz(name: str, directory: str | pathlib.Path) -> LabelledSets:
     """Reads `<directory>/<name>.npz` with train/test images and labels."""
     path = pathlib.Path(directory).expanduser() / f"{name}.npz"
@@ -56,12 +64,31 @@ def load_npz(name: str, directory: str | pathlib.Path) -> LabelledSets:
 def _read_npz(path: pathlib.Path, keys: Sequence[str]) -> list[NDArray[np.generic]]:
     try:
         with zipfile.ZipFile(path) as archive:
-            return [_read_member(path, archive, f"{key}.npy") for key in keys]
+            if not _is_of_keras(archive):
+                return [_read_member(path, archive, f"{key}.npy") for key in keys]
+            return [
+                _as_ours(_read_member(path, archive, f"{_KERAS[key]}.npy"), key)
+                for key in keys
+            ]
     except UNREADABLE as error:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise InputError(
-            f"{path} is not readable as an npz of {', '.join(_ARRAYS)} ({reason})."
+            f"{path} is not readable as an npz of {', '.join(_ARRAYS)}, or of "
+            f"{', '.join(_KERAS.values())} ({reason})."
         ) from error
+
+
+def _is_of_keras(archive: zipfile.ZipFile) -> bool:
+    """Whether an npz has any array that is called as in Keras, and none as here."""
+    names = {name.removesuffix(".npy") for name in archive.namelist()}
+    return bool(names & {*_KERAS.values()}) and not names & {*_ARRAYS}
+
+
+def _as_ours(array: NDArray[np.generic], key: str) -> NDArray[np.generic]:
+    """Images [n, h, w, c] and labels [n] where Keras has [n, h, w] and [n, 1]."""
+    if "images" in key:
+        return array[..., None] if array.ndim == 3 else array
+    return array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
 
 
 def _read_member(
@@ -208,7 +235,7 @@ def _locate(name: str, directory: str | pathlib.Path) -> pathlib.Path:
     root = pathlib.Path(directory).expanduser()
     if not root.is_dir():
         raise InputError(
-            f"no folder {root}: point data.dir at one that holds {name}.npz or the "
+            f"no folder {root}: point data.dir at one that holds {wanted(name)} or the "
             "four idx files."
         )
     if (root / f"{name}.npz").is_file():
@@ -218,11 +245,13 @@ def _locate(name: str, directory: str | pathlib.Path) -> pathlib.Path:
     for folder in (root / name, root):
         if has_idx(folder):
             return folder
-    has = ", ".join(set_names(root)) or "no image set"
+    if there := ", ".join(set_names(root)):
+        what = f"{there}: change data.name or data.dir."
+    else:
+        what = f"no image set: change data.dir, or put {wanted(name)} there."
     raise InputError(
         f"{root} has neither {name}.npz nor the four idx files "
-        f"(train-images-idx3-ubyte and so on, here or in {name}/), but {has}: change "
-        "data.name or data.dir."
+        f"(train-images-idx3-ubyte and so on, here or in {name}/), but {what}"
     )
 
 

@@ -111,7 +111,8 @@ def _find(settings: DataConfig) -> _Source:
     if name not in KNOWN and not tfds_sets.is_known(name, directory):
         raise InputError(
             f"unknown image set {name!r}: use {', '.join(KNOWN)} or a set of "
-            f"TensorFlow Datasets, or point data.dir at a folder with {name}.npz."
+            "TensorFlow Datasets, or point data.dir at a folder with "
+            f"{files.wanted(name)}."
         )
     return _Source(
         lambda: tfds_sets.load_tfds(name, directory),

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsparfl_jax.data.files import Counts, LabelledSets, join_sets
+from dpsparfl_jax.data.files import Counts, LabelledSets, join_sets, wanted
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.types import ImageSet
 
@@ -120,7 +120,8 @@ def _check_readable(
     )
     raise InputError(
         f"{directory} {what}: pip install 'dpsparfl_jax[tf]' lets TensorFlow "
-        f"Datasets prepare it, or point data.dir at a folder with {name}.npz."
+        "Datasets prepare it, dpsparfl prepare_data makes it from npz or idx files; or "
+        f"point data.dir at a folder with {wanted(name)}."
     )
 
 

@@ -55,6 +55,8 @@ def test_an_npz_comes_before_idx_files_and_the_own_folder_before_the_root(tmp_pa
 def test_a_folder_without_the_set_says_what_it_has(tmp_path):
     with pytest.raises(InputError, match=r"neither toy.npz nor .* but no image set"):
         files.load_folder("toy", tmp_path)
+    with pytest.raises(InputError, match=r"put toy\.npz \(Keras' own file, or any npz"):
+        files.load_folder("toy", tmp_path)
     write(tmp_path / "other.npz")
     write_idx(tmp_path / "digits")
     assert files.set_names(tmp_path) == ("digits", "other")

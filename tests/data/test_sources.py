@@ -33,6 +33,30 @@ def test_reads_an_npz(tmp_path):
     assert sets.num_classes == 3
 
 
+def test_reads_an_npz_as_keras_has_it(tmp_path):
+    images, labels = arrays()
+    names = ("x_train", "y_train", "x_test", "y_test")
+    for shaped in (labels.astype(np.uint8), labels[:, None]):
+        both = (images[..., 0], shaped, images[:2, :, :, 0], shaped[:2])
+        np.savez(tmp_path / "mnist.npz", **dict(zip(names, both, strict=True)))
+        sets = files.load_npz("mnist", tmp_path)
+        np.testing.assert_array_equal(sets.train.images, images)
+        np.testing.assert_array_equal(sets.train.labels, labels)
+        np.testing.assert_array_equal(sets.test.images, images[:2])
+        np.testing.assert_array_equal(sets.test.labels, labels[:2])
+        assert files.count_folder("mnist", tmp_path) == (4, 2)
+
+
+def test_names_of_two_kinds_are_refused(tmp_path):
+    images, _ = arrays()
+    write(tmp_path / "toy.npz", train_images=None, x_train=images)
+    with pytest.raises(InputError, match=r"no item named 'train_images\.npy'"):
+        files.load_npz("toy", tmp_path)
+    np.savez(tmp_path / "toy.npz", x_train=images)
+    with pytest.raises(InputError, match=r"or of x_train, .* named 'y_train\.npy'"):
+        files.load_npz("toy", tmp_path)
+
+
 def test_missing_damaged_and_incomplete_files(tmp_path):
     with pytest.raises(InputError, match=r"point data.dir at a folder that holds toy"):
         files.load_npz("toy", tmp_path)
