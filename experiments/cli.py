@@ -7,29 +7,19 @@ import inspect
 import pathlib
 import sys
 import tempfile
-import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from absl import app, flags, logging
 
-from dpsparfl_jax import __version__, config, config_values, options
+from dpsparfl_jax import __version__, config, config_values
 from dpsparfl_jax.errors import InputError
+
+from . import usage
 
 BAD_INPUT, INTERRUPTED = 2, 130
 _HELP = {"-?", "-h", "-help", "--help", "--helpfull", "--helpshort", "--helpxml"}
 _LONGEST_PATH = 3000  # of a folder: systems take 4096, and a run's files need the rest
-_UNITS = {
-    "hz": "Hz",
-    "w": "W",
-    "dbm": "dBm",
-    "db": "dB",
-    "s": "s",
-    "j": "J",
-    "m": "m",
-    "mb": "MB",
-    "bits": "bit",
-}
 
 
 def define_config_flags(base: config.RunConfig, only: Sequence[str] = ()) -> None:
@@ -49,7 +39,7 @@ def define_config_flags(base: config.RunConfig, only: Sequence[str] = ()) -> Non
             name, value = f"{section}.{field.name}", getattr(values, field.name)
             if not only or name in only:
                 kind = str if field.metadata["each"] else type(field.default)
-                define[kind](name, None, _help(field, value))
+                define[kind](name, None, usage.setting_help(field, value))
     for old, new in config_values.RENAMED_SETTINGS.items():
         if new in flags.FLAGS:
             flags.DEFINE_alias(old, new)
@@ -60,21 +50,6 @@ def define_config_flags(base: config.RunConfig, only: Sequence[str] = ()) -> Non
         flags.DEFINE_integer(
             "seed", None, f"seed of everything random (default: {base.seed})"
         )
-
-
-def _help(field: dataclasses.Field[Any], value: Any) -> str:
-    unit = _UNITS.get(field.name.rpartition("_")[2] if "_" in field.name else "")
-    source = field.metadata["paper"]
-    notes = [
-        f"unit: {unit}" if unit else "",
-        options.describe_rule(field),
-        f"a number, or for each {each}: a list, a range as in 1..2, or a file"
-        if (each := field.metadata["each"])
-        else "",
-        f"default: {value!r}",
-        f"paper: {source}" if source else "ours",
-    ]
-    return f"{field.metadata['help']} ({'; '.join(note for note in notes if note)})"
 
 
 def current_name(setting: str) -> str:
@@ -194,13 +169,15 @@ def run(main: Callable[..., int | None]) -> None:
 
     def parse(argv: Sequence[str]) -> list[str]:
         if _HELP & {argument.partition("=")[0] for argument in argv[1:]}:
-            print(help_text(sys.modules[main.__module__].__doc__ or ""))
+            usage.show(usage.help_text(sys.modules[main.__module__].__doc__ or ""))
             sys.exit(0)
         if "--version" in argv[1:]:
             print(__version__)
             sys.exit(0)
         try:
             words = flags.FLAGS(argv)
+        except flags.UnrecognizedFlagError as error:
+            refuse(usage.unknown_flag(error.flagname))
         except flags.Error as error:
             refuse(str(error))
         for old in config_values.RENAMED_SETTINGS:
@@ -239,20 +216,6 @@ def run(main: Callable[..., int | None]) -> None:
     # modules that absl's choice of handler would add.
     vars(app)["faulthandler"] = None
     app.run(guarded, flags_parser=parse)
-
-
-def help_text(about: str) -> str:
-    """What a program does and all of its flags; those of libraries are left out."""
-    lines = [about.strip(), ""]
-    defined = flags.FLAGS.flags_by_module_dict()
-    for module in sorted(defined, key=lambda name: name == __name__):
-        for flag in defined[module] if not module.startswith("absl") else ():
-            if flag.name in config_values.RENAMED_SETTINGS:
-                continue
-            name = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}"
-            text = f"{name}: {flag.help}"
-            lines.append(textwrap.fill(text, 88, subsequent_indent="    "))
-    return "\n".join(lines)
 
 
 def refuse(message: str) -> NoReturn:

@@ -17,7 +17,7 @@ from dpsparfl_jax import config, options, preflight
 from dpsparfl_jax.data import sources
 from dpsparfl_jax.errors import InputError
 
-from . import cli
+from . import cli, usage
 
 _DEFAULTS = config.RunConfig()
 _LONGEST_NAME = 180
@@ -148,8 +148,10 @@ def _field(name: str) -> dataclasses.Field[Any] | None:
         for candidate in dataclasses.fields(getattr(_DEFAULTS, section)):
             if candidate.name == field:
                 return candidate
+    meant = usage.hint(usage.nearest(name, [*usage.declared(), "seed"]))
     raise InputError(
-        f"unknown setting {name!r}: use section.field as in --help, or seed."
+        f"unknown setting {name!r}"
+        + (meant or ": use section.field as in --help, or seed.")
     )
 
 
