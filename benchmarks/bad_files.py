@@ -43,6 +43,7 @@ def _images() -> Iterator[Case]:
     changes: dict[str, dict[str, Any]] = {
         "no test labels": {"test_labels": None},
         "no train images": {"train_images": None},
+        "names of two kinds": {"train_images": None, "x_train": whole},
         "float images": {"train_images": whole.astype(np.float32)},
         "nan images": {"train_images": np.full(whole.shape, math.nan)},
         "signed images": {"train_images": whole.astype(np.int16)},
@@ -68,6 +69,19 @@ def _images() -> Iterator[Case]:
     }
     for name, change in changes.items():
         yield run_case(f"npz: {name}", prepare=functools.partial(write_toy, **change))
+    old: dict[str, Any] = dict.fromkeys(toy_arrays({}))
+    keras: dict[str, dict[str, Any]] = {
+        "x_train alone": {"x_train": whole},
+        "float images": {
+            "x_train": whole[..., 0] / 255,
+            "y_train": np.arange(120) % 10,
+            "x_test": whole[:40, ..., 0],
+            "y_test": np.arange(40) % 10,
+        },
+    }
+    for name, change in keras.items():
+        prepare = functools.partial(write_toy, **old, **change)
+        yield run_case(f"npz as Keras has it: {name}", prepare=prepare)
     objects = {"train_labels": np.array([None] * 120, object)}
     yield run_case("npz: objects", prepare=lambda root: write_toy(root, **objects))
     good = _toy_bytes()
@@ -256,6 +270,64 @@ def _plugins() -> Iterator[Case]:
         yield run_case(f"plugin {name!r}", f"--plugin={name}")
 
 
+def _settings_files() -> Iterator[Case]:
+    """Bad files of settings; flags beside them are good."""
+    contents = {
+        "no TOML": b"[data\nname = 3",
+        "a list": b"[]",
+        "text": b"schedule.policy=random",
+        "twice": b"seed = 1\nseed = 2",
+        "binary": bytes(range(256)),
+        "other encoding": "seed = 1".encode("utf-16"),
+        "deep": b"seed = " + b"[" * 100_000,
+        "long number": b"seed = " + b"9" * 5000,
+        "text as seed": b'seed = "one"',
+        "truth as seed": b"seed = true",
+        "negative seed": b"seed = -1",
+        "unknown section": b"[dada]\nname = 'toy'",
+        "unknown setting": b"[privacy]\nepsilon_high = 3",
+        "without section": b"policy = 'random'",
+        "section as value": b"data = 'toy'",
+        "sections as list": b"[[data]]\nname = 'toy'",
+        "section in section": b"[data.name]\nx = 3",
+        "number as text": b"[data]\nnum_clients = '4'",
+        "fraction": b"[data]\nnum_clients = 4.5",
+        "truth": b"[data]\nnum_clients = true",
+        "date": b"[data]\nname = 2024-01-01",
+        "nan": b"[training]\nclip_norm = nan",
+        "inf": b"[training]\nclip_norm = inf",
+        "too small": b"[training]\nclip_norm = 0",
+        "unknown policy": b"[schedule]\npolicy = 'best'",
+        "several lines": b'[data]\ndir = """a\nb"""',
+        "ragged": b"[privacy]\nnoise_multiplier = [[1, 2], [3]]",
+        "giant": b"[privacy]\nnoise_multiplier = [1" + b"0" * 400 + b"]",
+        "words": b"[privacy]\nnoise_multiplier = ['a', 'b']",
+        "against itself": b"[privacy]\nepsilon_lo = 20",
+        "unknown preset": b"preset = 'nothing'",
+        "preset of a number": b"preset = 3",
+        "preset of a list": b"preset = [3]",
+    }
+    for name, content in contents.items():
+        yield Case(
+            f"settings file: {name}",
+            "run",
+            (*SMALL, "--out={root}/out", "--config={root}/mine.toml"),
+            _bytes("mine.toml", content),
+        )
+    for name, content in {
+        "empty": b"",
+        "a list": b"[]",
+        "no settings": b"{}",
+        "other settings": b'{"config": {"data": 3, "seed": 0}}',
+    }.items():
+        yield Case(
+            f"settings of a manifest: {name}",
+            "sweep",
+            (*SMALL, "--config={root}/manifest.json", "--print_config"),
+            _bytes("manifest.json", content),
+        )
+
+
 def _folders() -> Iterator[Case]:
     def run(name: str, *flags: str, prepare: Prepare | None = None) -> Case:
         return Case(name, "run", (*SMALL, *flags), prepare, needs_run=True)
@@ -357,5 +429,6 @@ def cases() -> Iterator[Case]:
     yield from _partitions()
     yield from _client_files()
     yield from _plugins()
+    yield from _settings_files()
     yield from _folders()
     yield from _indexes()

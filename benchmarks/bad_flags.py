@@ -110,6 +110,18 @@ def _flags() -> Iterator[Case]:
             ("--model.name=cifar_cnn",),
             ("--model.name=mnist_cnn_tanh", "--data.features=scattering"),
             ("--flagfile=/nowhere/flags.txt",),
+            ("--config=/nowhere/mine.toml",),
+            ("--config=",),
+            ("--config=/dev/null",),
+            ("--config={root}",),
+            ("--config=/nowhere/mine.toml", "--preset=paper_mnist"),
+            ("--print_config=perhaps",),
+            ("--print_config", "--schedule.tradeoff=0"),
+            ("--list_presets=all",),
+            ("--lenght.rounds=1",),
+            ("--epsilon_hi=5",),
+            ("--policy=random",),
+            ("--nofading",),
         )
     ):
         yield run_case(f"flags {number}: {' '.join(flags)}", *flags)
@@ -237,6 +249,7 @@ def _other_programs() -> Iterator[Case]:
         yield Case(f"list {arguments}", "list_runs", arguments)
     for flag in ("--csv=/nowhere/runs.csv", "--csv=/tmp", "--all=perhaps"):
         yield Case(f"list {flag}", "list_runs", ("{root}", flag))
+    yield Case("presets more", "list_presets", ("more",))
     for flags in (("--results=/nowhere",), ("--results={root}",), ("more",)):
         yield Case(f"claims {flags}", "claims", flags)
     for flags in (

@@ -227,7 +227,7 @@ def numbers_of(name: str, value: Any) -> Any:
     if isinstance(value, list | tuple | np.ndarray):
         try:
             array = np.asarray(value, np.float64)
-        except (TypeError, ValueError):
+        except (OverflowError, TypeError, ValueError):
             raise InputError(
                 f"{name} must be numbers, but is {shown(value)}."
             ) from None

@@ -10,6 +10,7 @@ from . import cli
 COMMANDS = {
     "run": ("run", "train a run, or a few side by side, and record everything"),
     "sweep": ("sweep", "train a grid of runs, as many as possible in one program"),
+    "presets": ("list_presets", "what every preset is, a line each"),
     "tune": ("tune", "search settings on validation images"),
     "list": ("list_runs", "recorded runs as a table, one line a setting"),
     "report": ("report", "recorded runs as one page with charts, and as tables"),

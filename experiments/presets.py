@@ -8,10 +8,12 @@ size. `efficient_*` spend the same epsilons better: noise multiplier, batch and 
 steps by `experiments.budget --advise` (batches of at most 64), clip norm and rates by
 validation images, an average of models, and an end before channels idle.
 
-A preset may have a grid: what `experiments.run` runs side by side.
+A preset may have a grid: what `experiments.run` runs side by side. `dpsparfl presets`
+lists all of them.
 """
 
 import dataclasses
+import math
 from typing import NamedTuple
 
 from dpsparfl_jax import config
@@ -90,7 +92,7 @@ _QUICKSTART = config.RunConfig(
 
 PRESETS: dict[str, Preset] = {
     "quickstart": Preset(
-        "the four policies side by side on drawn glyphs with a small network",
+        "the four policies on drawn glyphs with a small network",
         _QUICKSTART,
         POLICIES,
     ),
@@ -98,10 +100,11 @@ PRESETS: dict[str, Preset] = {
     "paper_fashion": Preset("the paper's Setup on Fashion-MNIST", _FASHION),
     "paper_cifar": Preset("the paper's Setup on CIFAR-10", _CIFAR),
     "paper_fashion_noniid": Preset(
-        "the same with Dirichlet(0.2) labels", _with_partition(_FASHION, "dirichlet")
+        "the paper's Setup on non-IID Fashion-MNIST (Dirichlet 0.2)",
+        _with_partition(_FASHION, "dirichlet"),
     ),
     "paper_fashion_imbalanced": Preset(
-        "the same with clients of 300, 600, 1800 and 2100 images",
+        "the paper's Setup on imbalanced Fashion-MNIST (300 to 2100)",
         _with_partition(_FASHION, "imbalanced"),
     ),
     "paper_fig2_fashion": Preset(
@@ -137,7 +140,7 @@ PRESETS: dict[str, Preset] = {
         POLICIES,
     ),
     "nearest_cifar": Preset(
-        "CIFAR-10, noise multiplier 0.6: ours, nearest to the paper's that learns",
+        "CIFAR-10, noise 0.6: ours, nearest to the paper's that learns",
         _paper("cifar10", "cifar_cnn", 0.6, 16, 20, 90.0),
     ),
     "efficient_mnist": Preset(
@@ -149,7 +152,7 @@ PRESETS: dict[str, Preset] = {
         _efficient("fashion_mnist", "mnist_cnn", 120.0),
     ),
     "efficient_fashion_noniid": Preset(
-        "the same with Dirichlet(0.2) labels",
+        "Fashion-MNIST, non-IID, settings that spend epsilon well",
         _with_partition(_efficient("fashion_mnist", "mnist_cnn", 120.0), "dirichlet"),
     ),
     "efficient_cifar": Preset(
@@ -157,7 +160,17 @@ PRESETS: dict[str, Preset] = {
         _efficient("cifar10", "cifar_cnn", 110.0),
     ),
 }
-HELP = "; ".join(f"{name}: {preset.about}" for name, preset in PRESETS.items())
+
+
+def listing() -> str:
+    """A line for every preset: what it is, and how many runs its grid has."""
+    width = max(map(len, PRESETS)) + 2
+    lines = []
+    for name, preset in PRESETS.items():
+        count = math.prod(axis.count(",") + 1 for axis in preset.grid.split(";"))
+        runs = f" ({count} runs)" if preset.grid else ""
+        lines.append(f"{name:<{width}}{preset.about}{runs}")
+    return "\n".join(lines)
 
 
 def get_preset(name: str) -> Preset:

@@ -4,7 +4,8 @@ r"""Trains a run, or a few side by side, and records everything.
     python -m experiments.run --preset=paper_fashion --data.dir=DIR --out=DIR2
     python -m experiments.run --schedule.policy=random --out=DIR3 --resume
 
-Any setting can be changed by its flag; `--flagfile` reads them from a file.
+Any setting can be changed by its flag. `--print_config` prints all settings as a file,
+and `--config` reads such a file; `--flagfile` reads flags.
 """
 
 import pathlib
@@ -13,27 +14,34 @@ from absl import flags
 
 from dpsparfl_jax import config, preflight
 
-from . import cli, distributed, grid, presets
+from . import cli, distributed, grid, starting
 
 cli.define_config_flags(config.RunConfig())
 flags.adopt_module_key_flags(cli)
 distributed.define_flags()
-_PRESET = flags.DEFINE_string("preset", "quickstart", presets.HELP)
-_OUT = flags.DEFINE_string("out", "", "folder of the records (default: runs/PRESET)")
+starting.define_flags("quickstart")
+_OUT = flags.DEFINE_string(
+    "out",
+    "",
+    "folder of the records (default: runs/NAME, where NAME is that of the preset or of "
+    "the file of settings)",
+)
 _RESUME = flags.DEFINE_bool("resume", False, "go on with unfinished runs in --out")
 
 
 def main() -> int:
     """Trains what the flags say."""
-    preset = presets.get_preset(_PRESET.value)
-    settings = cli.config_from_flags(preset.settings)
-    axes = [axis for axis in grid.parse(preset.grid) if not cli.is_set(axis.name)]
-    points = grid.Points({_PRESET.value: settings}, {})
+    start = starting.begin()
+    if start is None:
+        return 0
+    settings = start.settings
+    axes = [axis for axis in start.axes if not cli.is_set(axis.name)]
+    points = grid.Points({start.name: settings}, {})
     if axes:
         points = grid.expand(settings, axes)
     for each in points.settings.values():
         preflight.check(each)
-    out = _OUT.value or f"runs/{_PRESET.value}"
+    out = _OUT.value or f"runs/{start.name}"
     notes = cli.notes(settings, [axis.name for axis in axes])
 
     def train() -> int:

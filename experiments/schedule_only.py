@@ -22,11 +22,11 @@ from dpsparfl_jax.planning import theory
 from dpsparfl_jax.planning.schedule import Schedule
 from dpsparfl_jax.privacy import first_ledger
 
-from . import cli, presets
+from . import cli, starting
 
 cli.define_config_flags(config.RunConfig())
 flags.adopt_module_key_flags(cli)
-_PRESET = flags.DEFINE_string("preset", "paper_mnist", presets.HELP)
+starting.define_flags("paper_mnist")
 _PLOT = flags.DEFINE_string("plot", "schedules.png", "file of the figure; empty: none")
 _QUEUES = flags.DEFINE_string(
     "plot_queues", "", "file of a picture of queues and Theorem 3's bounds"
@@ -90,6 +90,9 @@ def _notes(settings: config.RunConfig) -> list[str]:
 
 def main() -> None:
     """Plans, prints, draws and saves."""
+    start = starting.begin()
+    if start is None:
+        return
     for flag, path in (
         ("plot", _PLOT.value),
         ("plot_queues", _QUEUES.value),
@@ -102,12 +105,12 @@ def main() -> None:
         cli.check_folder("out", _OUT.value)
     from dpsparfl_jax.report import plan_pictures  # loads matplotlib
 
-    settings = cli.config_from_flags(presets.get_preset(_PRESET.value).settings)
+    settings = start.settings
     for note in _notes(settings):
         print(note, file=sys.stderr)
     from dpsparfl_jax.runner.run import Run  # JAX takes seconds to load
 
-    run = Run(_PRESET.value, settings).outlined()
+    run = Run(start.name, settings).outlined()
     ledger, message = first_ledger.start_ledger(
         settings,
         run.outline.sizes,

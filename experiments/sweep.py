@@ -16,14 +16,14 @@ from absl import flags
 from dpsparfl_jax import config
 from dpsparfl_jax.errors import InputError
 
-from . import cli, distributed, ending, grid, presets
+from . import cli, distributed, ending, grid, starting
 from .engines import choice
 
 cli.define_config_flags(config.RunConfig())
 flags.adopt_module_key_flags(cli)
 distributed.define_flags()
 choice.define_flags()
-_PRESET = flags.DEFINE_string("preset", "quickstart", presets.HELP)
+starting.define_flags("quickstart")
 _GRID = flags.DEFINE_string(
     "grid",
     "",
@@ -43,12 +43,13 @@ def _refuse_flags_of_axes(axes: list[grid.Axis]) -> None:
 
 def main() -> int:
     """Trains the grid."""
+    start = starting.begin(_GRID.value)
+    if start is None:
+        return 0
     if not _OUT.value:
         raise InputError("name a folder for the records: --out=DIR.")
     choice.check()
-    preset = presets.get_preset(_PRESET.value)
-    base = cli.config_from_flags(preset.settings)
-    axes = grid.parse(_GRID.value or preset.grid)
+    base, axes = start.settings, start.axes
     if not axes:
         raise InputError("there is no grid: give --grid='setting=value,value;...'.")
     _refuse_flags_of_axes(axes)

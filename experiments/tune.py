@@ -22,11 +22,11 @@ from absl import flags
 from dpsparfl_jax import config, preflight
 from dpsparfl_jax.errors import InputError
 
-from . import cli, grid, presets, search
+from . import cli, grid, search, starting
 
 cli.define_config_flags(config.RunConfig())
 flags.adopt_module_key_flags(cli)
-_PRESET = flags.DEFINE_string("preset", "quickstart", presets.HELP)
+starting.define_flags("quickstart")
 _SEARCH = flags.DEFINE_string(
     "search", "", "settings to search: 'a.b=0.1..10;c.d=x,y'; needed"
 )
@@ -45,6 +45,9 @@ _OUT = flags.DEFINE_string("out", "", "folder of records, table and picture; nee
 
 def main() -> int:
     """Trains the rungs, then tells the best."""
+    start = starting.begin()
+    if start is None:
+        return 0
     if not _OUT.value:
         raise InputError("name a folder for the records: --out=DIR.")
     for name in ("length.rounds", "length.eval_on"):
@@ -54,8 +57,7 @@ def main() -> int:
         raise InputError("--kept must be a share from 0 to 1, but is nan.")
     rungs = _parse_rounds(_ROUNDS.value)
     dimensions = search.parse(_SEARCH.value)
-    base = cli.config_from_flags(presets.get_preset(_PRESET.value).settings)
-    base = grid.change(base, {"length.eval_on": "validation"})
+    base = grid.change(start.settings, {"length.eval_on": "validation"})
     trials = search.draw(dimensions, _TRIALS.value, _SEARCH_SEED.value)
     settings = [grid.change(base, drawn) for drawn in trials]
     for each in settings:
