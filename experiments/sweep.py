@@ -41,6 +41,18 @@ def _refuse_flags_of_axes(axes: list[grid.Axis]) -> None:
             raise InputError(f"{axis.name} is both a flag and an axis of {whose}.")
 
 
+def _points(base: config.RunConfig, axes: list[grid.Axis]) -> grid.Points:
+    """The runs of this shard; refuses one without any that is possible."""
+    points = grid.expand(base, axes, _SHARD.value)
+    if not len(points):
+        raise InputError("this shard is empty: there are fewer runs than shards.")
+    points = grid.possible(points)
+    if not points.settings:
+        problem = next(iter(points.problems.values()))
+        raise InputError(f"no run of the grid is possible: {problem}")
+    return points
+
+
 def main() -> int:
     """Trains the grid."""
     start = starting.begin(_GRID.value)
@@ -53,13 +65,7 @@ def main() -> int:
     if not axes:
         raise InputError("there is no grid: give --grid='setting=value,value;...'.")
     _refuse_flags_of_axes(axes)
-    points = grid.expand(base, axes, _SHARD.value)
-    if not len(points):
-        raise InputError("this shard is empty: there are fewer runs than shards.")
-    points = grid.possible(points)
-    if not points.settings:
-        problem = next(iter(points.problems.values()))
-        raise InputError(f"no run of the grid is possible: {problem}")
+    points = _points(base, axes)
     notes = cli.notes(base, [axis.name for axis in axes])
 
     def train() -> int:

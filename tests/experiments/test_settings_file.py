@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks import run_facts
 from dpsparfl_jax import config, config_values, records
 from dpsparfl_jax.errors import InputError
 from experiments import presets, settings_file
 from tests.commands import assert_refused, call_program
+from tests.experiments.small_runs import run
 
 OTHER = config.RunConfig(  # whatever a whole file lacked would be seen
     model=config.ModelConfig(name="logistic"), seed=99
@@ -111,6 +113,21 @@ def test_a_manifest_is_a_file_of_settings(tmp_path):
     path.write_text('{"config": {"data": 3}}')
     with pytest.raises(InputError, match=r"mine/manifest\.json is no manifest"):
         settings_file.read(str(path), OTHER)
+
+
+@pytest.mark.slow
+def test_a_recorded_run_is_repeated_to_the_bit(tmp_path, cache):
+    flags = ("--schedule.policy=random", "--length.rounds=2", "--seed=3")
+    first = run(tmp_path / "a", cache, *flags)
+    assert first.returncode == 0, first.stderr
+    manifest = tmp_path / "a" / records.MANIFEST
+    told = call_program("experiments.run", f"--config={manifest}", "--print_config")
+    (tmp_path / "b.toml").write_text(told.stdout)
+    for number, file in enumerate((manifest, tmp_path / "b.toml")):
+        out = tmp_path / f"again{number}"
+        done = call_program("experiments.run", f"--config={file}", f"--out={out}")
+        assert done.returncode == 0, done.stderr
+        assert run_facts.facts(out) == run_facts.facts(tmp_path / "a")
 
 
 @pytest.mark.parametrize(
