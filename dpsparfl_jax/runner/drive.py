@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
 from dpsparfl_jax import preflight
 from dpsparfl_jax.errors import InputError, StorageError
@@ -28,6 +27,7 @@ from dpsparfl_jax.runner.batch import Batch
 from dpsparfl_jax.runner.checkpoint import digest
 from dpsparfl_jax.runner.devices import start_devices
 from dpsparfl_jax.runner.prefetch import prefetch
+from dpsparfl_jax.runner.progress import Progress
 from dpsparfl_jax.runner.run import (
     Described,
     Images,
@@ -48,7 +48,7 @@ class Hooks(NamedTuple):
     warn: Callable[[str], None]  # hears what a user must not overlook, once each
     clock: Callable[[], float] | None = None  # seconds since 1970
     stop: Callable[[], bool] = lambda: False
-    progress: bool = True  # a bar, where there is a terminal
+    progress: bool = True  # a bar on a terminal, lines now and then elsewhere
     row: Callable[[Run, Row], None] = lambda run, row: None  # hears every round
     finished: Callable[[Sequence[str]], None] = lambda names: None  # as runs end
 
@@ -279,25 +279,24 @@ def _train(jobs: Sequence[_Job], hooks: Hooks) -> Iterator[tuple[Run, Row]]:
         clock=hooks.clock,
     )
     del beginnings  # models may be large
-    bar = tqdm(
-        desc=f"{len(jobs)} run{'s' * (len(jobs) > 1)}",
-        total=int(np.sum(batch.lengths)),
-        initial=sum(first_rounds),
-        unit="round",
-        disable=None if hooks.progress else True,
-        leave=False,
+    progress = Progress(
+        f"{len(jobs)} run{'s' * (len(jobs) > 1)}",
+        int(np.sum(batch.lengths)),
+        sum(first_rounds),
+        say=hooks.say,
+        clock=hooks.clock,
+        shown=hooks.progress,
     )
-    with bar:
+    with progress:
         for outputs in trained:
             for output in outputs:
                 job = jobs[output.run]
                 record = _record(job.run, tables[output.run], output)
                 job.sink.add(record)
                 hooks.row(job.run, record.row)
-                if record.row["accuracy"] is not None:
-                    bar.set_postfix_str(f"accuracy {record.row['accuracy']:.3f}")
+                progress.note(record.row)
                 yield job.run, record.row
-            bar.update(len(outputs))
+            progress.update(len(outputs))
 
 
 def _require_same_beginnings(
