@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpsparfl_jax import preflight
-from dpsparfl_jax.errors import InputError, StorageError
+from dpsparfl_jax.errors import DivergedError, InputError, StorageError
 from dpsparfl_jax.privacy.clip_norm import ClipNorm
 from dpsparfl_jax.records.columns import Row
 from dpsparfl_jax.records.rows import RoundRows
@@ -26,6 +26,7 @@ from dpsparfl_jax.runner import grouping, processes
 from dpsparfl_jax.runner.batch import Batch
 from dpsparfl_jax.runner.checkpoint import digest
 from dpsparfl_jax.runner.devices import start_devices
+from dpsparfl_jax.runner.divergence import DivergenceWatch
 from dpsparfl_jax.runner.prefetch import prefetch
 from dpsparfl_jax.runner.progress import Progress
 from dpsparfl_jax.runner.run import (
@@ -193,7 +194,7 @@ def _run_group(
     hooks.finished(finished)
     if broken is None:
         outcome.stopped.extend(job.run.name for job in left)
-    elif len(opened) == 1:
+    elif len(opened) == 1 or isinstance(broken, DivergedError):
         outcome.failed.update({job.run.name: broken for job in left})
     else:
         hooks.say(
@@ -287,12 +288,14 @@ def _train(jobs: Sequence[_Job], hooks: Hooks) -> Iterator[tuple[Run, Row]]:
         clock=hooks.clock,
         shown=hooks.progress,
     )
+    divergence = DivergenceWatch([job.run for job in jobs], hooks.warn)
     with progress:
         for outputs in trained:
             for output in outputs:
                 job = jobs[output.run]
                 record = _record(job.run, tables[output.run], output)
                 job.sink.add(record)
+                divergence.note(output.run, record.row)
                 hooks.row(job.run, record.row)
                 progress.note(record.row)
                 yield job.run, record.row
