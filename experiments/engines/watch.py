@@ -17,6 +17,7 @@ from dpsparfl_jax.runner.progress import EVERY_S
 from dpsparfl_jax.storage import writing
 
 from .. import ending, launch
+from ..stopping import Stopper
 from . import live_page, status
 from .batches import Batch, Result, deal
 
@@ -69,7 +70,7 @@ def train(
     plan: Plan,
     settings: Mapping[str, RunConfig],
     folders: Mapping[str, pathlib.Path],
-    stopper: launch.Stopper,
+    stopper: Stopper,
 ) -> drive.Outcome:
     """Trains and records runs by an engine; the same `Outcome` as in this process."""
     hooks = launch.console_hooks(stopper)
@@ -139,7 +140,7 @@ class _Watched:
         plan: Plan,
         batches: Sequence[Batch],
         folder: pathlib.Path,
-        stopper: launch.Stopper,
+        stopper: Stopper,
     ) -> None:
         self._engine, self._plan, self._folder = engine, plan, folder
         self._stopper, self._batches = stopper, batches
