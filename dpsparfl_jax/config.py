@@ -263,6 +263,13 @@ class LengthConfig(Section):
         "client owns, for choices that test images must not see",
         choices=("test", "validation"),
     )
+    diverged_rounds: int = opt(
+        5,
+        "training ends after so many rounds in a row in which all updates have "
+        "diverged and were dropped; 0 goes on",
+        low=0,
+        moves="nothing",
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

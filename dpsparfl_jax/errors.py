@@ -18,3 +18,7 @@ class UnfinishedRunError(InputError):
 
 class LostProcessError(RuntimeError):
     """One of several processes cannot go on with the others: all have to end."""
+
+
+class DivergedError(InputError):
+    """All updates of several rounds had diverged; going on would waste budgets."""

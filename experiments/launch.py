@@ -6,10 +6,8 @@ import hashlib
 import json
 import pathlib
 import signal
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from types import FrameType
 
 import jax
 from tqdm import tqdm
@@ -26,36 +24,9 @@ from dpsparfl_jax.runner.sinks import FinishedSink, Sink
 
 from . import ending
 from .grid import Points
+from .stopping import Stopper
 
 _OWN_PATHS = (("data", "dir"), ("perf", "cache_dir"))  # each process may have its own
-
-
-class Stopper:
-    """The first Ctrl-C or SIGTERM asks to stop, the second one stops at once."""
-
-    def __init__(self) -> None:
-        """Takes over both signals."""
-        self.signal = 0
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._ask)
-
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        # The next one ends the process even while it compiles; all that was recorded
-        # is flushed, or replaced as a whole.
-        signal.signal(number, signal.SIG_DFL)
-        self.signal = number
-        tqdm.write(
-            "Stopping after the rounds under way (again: at once).", file=sys.stderr
-        )
-
-    def release(self) -> None:
-        """Gives both signals back: Ctrl-C interrupts again."""
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-    def asked(self) -> bool:
-        """Whether to stop."""
-        return bool(self.signal)
 
 
 # Trains runs by name into their folders, until asked to stop.
@@ -80,6 +51,7 @@ def keep_compiled_programs(perf: PerfConfig) -> None:
 
 def execute(
     points: Points,
+    stopper: Stopper,
     *,
     out: pathlib.Path,
     nested: bool,
@@ -95,7 +67,6 @@ def execute(
     `notes` on the settings are said before training, and recorded. A `trainer` has the
     runs trained elsewhere; without one this process does it.
     """
-    stopper = Stopper()
     folders = {name: out / name if nested else out for name in points.settings}
     failed = dict(points.problems)
     try:

@@ -15,6 +15,7 @@ from absl import flags
 from dpsparfl_jax import config, preflight
 
 from . import cli, distributed, grid, starting
+from .stopping import Stopper
 
 cli.define_config_flags(config.RunConfig())
 flags.adopt_module_key_flags(cli)
@@ -47,10 +48,12 @@ def main() -> int:
     def train() -> int:
         if distributed.writes():
             cli.check_folder("out", out)
+        stopper = Stopper()
         from . import launch  # JAX takes seconds to load: flags are good by now
 
         return launch.execute(
             points,
+            stopper,
             out=pathlib.Path(out),
             nested=bool(axes),
             resume=_RESUME.value,

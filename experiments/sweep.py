@@ -18,6 +18,7 @@ from dpsparfl_jax.errors import InputError
 
 from . import cli, distributed, ending, grid, starting
 from .engines import choice
+from .stopping import Stopper
 
 cli.define_config_flags(config.RunConfig())
 flags.adopt_module_key_flags(cli)
@@ -74,10 +75,12 @@ def main() -> int:
         out = pathlib.Path(_OUT.value)
         if not distributed.wanted() and ending.all_finished(points, out):
             return ending.end(points, out, report=not _SHARD.value)
+        stopper = Stopper()
         from . import launch  # JAX takes seconds to load: flags are good by now
 
         return launch.execute(
             points,
+            stopper,
             out=out,
             nested=True,
             resume=True,

@@ -15,6 +15,7 @@ from dpsparfl_jax.storage import write_whole
 
 from . import grid, launch, search
 from .search import Dimension
+from .stopping import Stopper
 
 _ACROSS = 3  # panels side by side
 
@@ -39,7 +40,7 @@ def climb(
 
     Gives the exit code and the scores of all rungs.
     """
-    stopper = launch.Stopper()
+    stopper = Stopper()
     scores: list[Score] = []
     chosen = list(range(len(settings)))
     for rung, rounds in enumerate(rungs, 1):

@@ -16,10 +16,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
 from dpsparfl_jax import preflight
-from dpsparfl_jax.errors import InputError, StorageError
+from dpsparfl_jax.errors import DivergedError, InputError, StorageError
 from dpsparfl_jax.privacy.clip_norm import ClipNorm
 from dpsparfl_jax.records.columns import Row
 from dpsparfl_jax.records.rows import RoundRows
@@ -27,7 +26,9 @@ from dpsparfl_jax.runner import grouping, processes
 from dpsparfl_jax.runner.batch import Batch
 from dpsparfl_jax.runner.checkpoint import digest
 from dpsparfl_jax.runner.devices import start_devices
+from dpsparfl_jax.runner.divergence import DivergenceWatch
 from dpsparfl_jax.runner.prefetch import prefetch
+from dpsparfl_jax.runner.progress import Progress
 from dpsparfl_jax.runner.run import (
     Described,
     Images,
@@ -48,7 +49,7 @@ class Hooks(NamedTuple):
     warn: Callable[[str], None]  # hears what a user must not overlook, once each
     clock: Callable[[], float] | None = None  # seconds since 1970
     stop: Callable[[], bool] = lambda: False
-    progress: bool = True  # a bar, where there is a terminal
+    progress: bool = True  # a bar on a terminal, lines now and then elsewhere
     row: Callable[[Run, Row], None] = lambda run, row: None  # hears every round
     finished: Callable[[Sequence[str]], None] = lambda names: None  # as runs end
 
@@ -193,7 +194,7 @@ def _run_group(
     hooks.finished(finished)
     if broken is None:
         outcome.stopped.extend(job.run.name for job in left)
-    elif len(opened) == 1:
+    elif len(opened) == 1 or isinstance(broken, DivergedError):
         outcome.failed.update({job.run.name: broken for job in left})
     else:
         hooks.say(
@@ -279,25 +280,26 @@ def _train(jobs: Sequence[_Job], hooks: Hooks) -> Iterator[tuple[Run, Row]]:
         clock=hooks.clock,
     )
     del beginnings  # models may be large
-    bar = tqdm(
-        desc=f"{len(jobs)} run{'s' * (len(jobs) > 1)}",
-        total=int(np.sum(batch.lengths)),
-        initial=sum(first_rounds),
-        unit="round",
-        disable=None if hooks.progress else True,
-        leave=False,
+    progress = Progress(
+        f"{len(jobs)} run{'s' * (len(jobs) > 1)}",
+        int(np.sum(batch.lengths)),
+        sum(first_rounds),
+        say=hooks.say,
+        clock=hooks.clock,
+        shown=hooks.progress,
     )
-    with bar:
+    divergence = DivergenceWatch([job.run for job in jobs], hooks.warn)
+    with progress:
         for outputs in trained:
             for output in outputs:
                 job = jobs[output.run]
                 record = _record(job.run, tables[output.run], output)
                 job.sink.add(record)
+                divergence.note(output.run, record.row)
                 hooks.row(job.run, record.row)
-                if record.row["accuracy"] is not None:
-                    bar.set_postfix_str(f"accuracy {record.row['accuracy']:.3f}")
+                progress.note(record.row)
                 yield job.run, record.row
-            bar.update(len(outputs))
+            progress.update(len(outputs))
 
 
 def _require_same_beginnings(

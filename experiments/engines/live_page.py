@@ -4,6 +4,7 @@ import html
 import pathlib
 from collections.abc import Sequence
 
+from dpsparfl_jax.runner.progress import in_words
 from dpsparfl_jax.storage import write_whole
 
 from .status import Status
@@ -84,12 +85,3 @@ def _sentence(
         rest = in_words(seconds * (total - done) / done)
         left = f" About {rest} are left, if the other runs are like these."
     return f"{working} batches at work for {elapsed} so far.{left}"
-
-
-def in_words(seconds: float) -> str:
-    """A length of time that is quickly read."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    if seconds < 6000:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"

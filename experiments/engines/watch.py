@@ -13,9 +13,11 @@ from dpsparfl_jax import __version__, config_values
 from dpsparfl_jax.config import RunConfig
 from dpsparfl_jax.errors import InputError, StorageError
 from dpsparfl_jax.runner import drive
+from dpsparfl_jax.runner.progress import EVERY_S
 from dpsparfl_jax.storage import writing
 
 from .. import ending, launch
+from ..stopping import Stopper
 from . import live_page, status
 from .batches import Batch, Result, deal
 
@@ -68,7 +70,7 @@ def train(
     plan: Plan,
     settings: Mapping[str, RunConfig],
     folders: Mapping[str, pathlib.Path],
-    stopper: launch.Stopper,
+    stopper: Stopper,
 ) -> drive.Outcome:
     """Trains and records runs by an engine; the same `Outcome` as in this process."""
     hooks = launch.console_hooks(stopper)
@@ -138,7 +140,7 @@ class _Watched:
         plan: Plan,
         batches: Sequence[Batch],
         folder: pathlib.Path,
-        stopper: launch.Stopper,
+        stopper: Stopper,
     ) -> None:
         self._engine, self._plan, self._folder = engine, plan, folder
         self._stopper, self._batches = stopper, batches
@@ -154,6 +156,7 @@ class _Watched:
         total = sum(len(batch.settings) for batch in self._batches)
         form = "{l_bar}{bar}| {n:.1f}/{total} runs [{elapsed}<{remaining}{postfix}]"
         told = page_s = 0.0
+        line_s = time.time()
         with tqdm(total=total, desc="sweep", bar_format=form, disable=None) as bar:
             while len(self._ended) < len(self._batches):
                 self._submit()
@@ -167,6 +170,9 @@ class _Watched:
                 if time.time() - page_s > _PAGE_S:
                     page_s = time.time()
                     self._write_page(states)
+                if bar.disable and time.time() - line_s > EVERY_S:
+                    line_s = time.time()
+                    print(f"{bar.n:.1f} of {total} runs{_postfix(states)}.", flush=True)
                 time.sleep(_POLL_S)
         self._write_page(self._states())
 

@@ -16,6 +16,7 @@ from dpsparfl_jax.runner.drive import describe_failure
 from dpsparfl_jax.storage import write_whole
 
 from .. import launch
+from ..stopping import Stopper
 from . import bound, figure_curves, run_tables, sweeps
 from . import plans as plans_lib
 from .catalogue import FIGURES, Figure
@@ -112,7 +113,7 @@ def _measured(path: pathlib.Path, run: SweepRun) -> list[bound.Measured]:
 
 
 def _train(runs: Mapping[str, list[SweepRun]], folder: pathlib.Path) -> int:
-    stopper = launch.Stopper()
+    stopper = Stopper()
     wanted = {
         f"{sweep}/{run.name}": run.trained
         for sweep, of_sweep in runs.items()
