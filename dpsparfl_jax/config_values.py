@@ -3,12 +3,15 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Any, TypeVar
 
 from dpsparfl_jax.config import SECTIONS, RunConfig
 from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.options import Section
 from dpsparfl_jax.registry import OPTIMIZERS, PARTITIONS, POLICIES
+
+AnySection = TypeVar("AnySection", bound=Section)
 
 # Names of version 0.1, which flags and manifests may still have.
 RENAMED_SECTIONS = {"run": "length"}
@@ -73,6 +76,21 @@ def modern_names(values: dict[str, Any]) -> dict[str, Any]:
             renamed.setdefault(place, {})[field] = value
         renamed.setdefault(RENAMED_SECTIONS.get(section, section), {})
     return renamed
+
+
+def replaced(section: AnySection, changes: Mapping[str, Any]) -> AnySection:
+    """A section with other values; one that equals the value before stays as it was.
+
+    So 20.0 where there was 20 changes nothing: equal settings have one digest, and draw
+    the same noise.
+    """
+    new = dataclasses.replace(section, **changes)
+    same = {
+        name: getattr(section, name)
+        for name in changes
+        if getattr(new, name) == getattr(section, name)
+    }
+    return dataclasses.replace(new, **same)
 
 
 def moving(settings: RunConfig, what: str) -> dict[str, Any]:

@@ -101,7 +101,7 @@ def config_from_flags(base: config.RunConfig) -> config.RunConfig:
         }
         changes = {name: value for name, value in given.items() if value is not None}
         try:
-            sections[section] = dataclasses.replace(values, **changes)
+            sections[section] = config_values.replaced(values, changes)
         except InputError as error:
             raise InputError(f"--{section}.{error}") from None
     seed = flags.FLAGS["seed"].value

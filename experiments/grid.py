@@ -13,7 +13,7 @@ import urllib.parse
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from dpsparfl_jax import config, options, preflight
+from dpsparfl_jax import config, config_values, options, preflight
 from dpsparfl_jax.data import sources
 from dpsparfl_jax.errors import InputError
 
@@ -185,7 +185,7 @@ def change(settings: config.RunConfig, changes: Mapping[str, str]) -> config.Run
     top = sections.pop("", {})
     for section, values in sections.items():
         try:
-            top[section] = dataclasses.replace(getattr(settings, section), **values)
+            top[section] = config_values.replaced(getattr(settings, section), values)
         except InputError as error:
             raise InputError(f"{section}.{error}") from None
     changed = dataclasses.replace(settings, **top)

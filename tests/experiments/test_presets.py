@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from dpsparfl_jax import config_values
 from dpsparfl_jax.config import RunConfig
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.runner.run import outline
@@ -172,3 +173,16 @@ def test_shards_are_a_partition():
     for text in ("0/3", "4/3", "1", "a/b", "1/0"):
         with pytest.raises(InputError, match="is not of the form i/n"):
             grid.expand(RunConfig(), axes, text)
+
+
+@pytest.mark.parametrize("name", ["training.clip_norm", "training.batch_size"])
+def test_a_setting_given_again_changes_nothing(name):
+    """Presets say 20, flags and grids read 20.0: the same run, with the same noise."""
+    settings = presets.get_preset("paper_mnist").settings
+    section, field = name.split(".")
+    value = getattr(getattr(settings, section), field)
+    again = grid.change(settings, {name: f"{value:.1f}"})
+    assert config_values.digest(again) == config_values.digest(settings)
+    assert config_values.noise_seed(again) == config_values.noise_seed(settings)
+    other = grid.change(settings, {name: f"{value + 1:.1f}"})
+    assert config_values.noise_seed(other) != config_values.noise_seed(settings)
