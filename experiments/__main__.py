@@ -12,6 +12,7 @@ COMMANDS = {
     "sweep": ("sweep", "train a grid of runs, as many as possible in one program"),
     "tune": ("tune", "search settings on validation images"),
     "list": ("list_runs", "recorded runs as a table, one line a setting"),
+    "show": ("show", "one recorded run on one screen"),
     "report": ("report", "recorded runs as one page with charts, and as tables"),
     "plan": ("schedule_only", "schedules of every policy, without training"),
     "budget": ("budget", "how often an epsilon lets a client take part"),
