@@ -100,7 +100,7 @@ def _print_results(made: Sequence[groups.Group]) -> None:
 
 
 def _text(value: object) -> str:
-    return textwrap.shorten(groups.as_text(value), _LONGEST_VALUE, placeholder="...")
+    return tables.cut(groups.as_text(value), _LONGEST_VALUE)
 
 
 def _cell(found: Estimate, form: str) -> str:

@@ -18,7 +18,7 @@ from dpsparfl_jax.errors import InputError, StorageError
 from dpsparfl_jax.records import columns, groups, rows
 from dpsparfl_jax.storage import refuse_held
 
-from . import cli, presets
+from . import cli, presets, tables
 
 _WIDTH = 100
 _MOST_LINES = {"settings": 9, "warnings": 6}  # and 4 for all else
@@ -76,7 +76,12 @@ def _print(heading: str, sentences: Sequence[str]) -> None:
     lines = [
         line
         for sentence in sentences
-        for line in textwrap.wrap(sentence, _WIDTH - len(empty), break_on_hyphens=False)
+        for line in textwrap.wrap(
+            sentence,
+            _WIDTH - len(empty),
+            break_on_hyphens=False,
+            break_long_words=False,  # paths stay what they are
+        )
     ]
     most = _MOST_LINES.get(heading, 4)
     if len(lines) > most:
@@ -106,10 +111,9 @@ def _settings(content: dict[str, Any]) -> tuple[str, list[str]]:
     """The preset that a run is nearest to, and what differs from it."""
     usual = config_values.as_dict(config.RunConfig())
     whole = {
-        section: {**values, **content.get(section, {})}
-        if isinstance(values, dict)
-        else content.get(section, values)
-        for section, values in usual.items()
+        section: {**usual[section], **given} if isinstance(given, dict) else given
+        for section, given in content.items()
+        if section in usual
     }
     bases = {"the defaults, but for": usual} | {
         f"preset {name}, but for": config_values.as_dict(preset.settings)
@@ -125,9 +129,7 @@ def _settings(content: dict[str, Any]) -> tuple[str, list[str]]:
 
 
 def _value(content: dict[str, Any], name: str) -> str:
-    return textwrap.shorten(
-        groups.as_text(groups.setting_of(content, name)), _LONGEST_VALUE
-    )
+    return tables.cut(groups.as_text(groups.setting_of(content, name)), _LONGEST_VALUE)
 
 
 def _privacy(run: records.RecordedRun) -> list[str]:

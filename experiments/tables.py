@@ -36,6 +36,11 @@ def _cell(name: str, value: float | None, form: str) -> str:
     return form.format(value)
 
 
+def cut(text: str, most: int) -> str:
+    """A text, or its beginning if it is longer than so many characters."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def of_groups(made: Sequence[groups.Group], *, whole: bool) -> str:
     """One line a setting, the best accuracy first: means and ranges over seeds."""
     headings = columns.summary_columns()

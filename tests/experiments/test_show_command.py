@@ -119,6 +119,14 @@ def test_settings_are_told_from_the_nearest_preset(tmp_path, name):
     )
 
 
+def test_long_values_and_strange_sections_do_no_harm(tmp_path):
+    run = write_run(tmp_path / "run", privacy={"epsilons": ",".join(["2.5"] * 200)})
+    assert "epsilons=2.5,2.5" in shown(run)["settings"]
+    content = json.loads((run / records.MANIFEST).read_text())["config"]
+    change_manifest(run, config={**content, "server": 3, "later": {"name": 1}})
+    assert "server=3" in shown(run)["settings"]
+
+
 def test_refusals(tmp_path):
     assert_refused(call_program(SHOW), "name the folder of one run, not 0")
     assert_refused(call_program(SHOW, tmp_path), "there is no recorded run in")
