@@ -131,6 +131,14 @@ def _common(one: float | None, other: float | None) -> float | None:
     return None if one is None or other is None else min(one, other)
 
 
+def _spent(group: groups.Group, other: groups.Group) -> float:
+    """The mean largest epsilon, over the seeds that both have if there are any."""
+    runs, others = by_seed(group), by_seed(other)
+    common = [run for seed, run in runs.items() if seed in others]
+    told = common or list(runs.values())
+    return estimate([value(run, "epsilon_max") for run in told]).mean
+
+
 def unequal_privacy(first: groups.Group, second: groups.Group) -> list[str]:
     """What makes the privacy of two settings differ, a phrase each."""
     if first.private != second.private:
@@ -145,7 +153,7 @@ def unequal_privacy(first: groups.Group, second: groups.Group) -> list[str]:
         )
         if one != other:
             phrases.append(f"{name} ({one}, {other})")
-    one, other = (result(group, "epsilon_max").mean for group in (first, second))
+    one, other = _spent(first, second), _spent(second, first)
     if abs(one - other) > _SAME_EPSILON * max(one, other):
         phrases.append(f"largest epsilon spent ({one:.3f}, {other:.3f})")
     return phrases

@@ -134,6 +134,10 @@ def test_unequal_privacy_is_said(tmp_path):
     write_run(tmp_path / "spent" / "one")
     write_run(tmp_path / "spent" / "two", num_rounds=3, schedule={"tradeoff": 3.0})
     assert "largest epsilon spent (" in call_program(COMPARE, tmp_path / "spent").stdout
+    write(tmp_path / "paired", 1.0, (0, 1))
+    write(tmp_path / "paired", 2.0, (0,))
+    write(tmp_path / "paired", 2.0, (3,), num_rounds=40)  # has no partner
+    assert "equal privacy" not in call_program(COMPARE, tmp_path / "paired").stdout
 
 
 def test_many_settings_have_lines_and_one_has_no_difference(tmp_path):
