@@ -389,11 +389,32 @@ def _folders() -> Iterator[Case]:
         ("rounds are gone", "rounds.jsonl", None),
         ("rounds are damaged", "rounds.jsonl", b"{}\n"),
     ):
-        for program, words in (("report", "report"), ("list_runs", "list")):
+        for program, words in (
+            ("report", "report"),
+            ("list_runs", "list"),
+            ("show", "show"),
+            ("compare", "compare"),
+        ):
             prepare = changed(file, damage)
-            yield Case(
-                f"{words}: {name}", program, ("{root}",), prepare, needs_run=True
-            )
+            where = "{root}/run" if program == "show" else "{root}"
+            yield Case(f"{words}: {name}", program, (where,), prepare, needs_run=True)
+
+
+def _styles() -> Iterator[Case]:
+    """Looks of pictures for papers, given for a good run."""
+    report = ("{root}/run", "--paper")
+    for name, content in {
+        "a word": b"large",
+        "an unknown name": b"font.largeness: 8\n",
+        "a bad number": b"font.size: very\n",
+        "a bad truth": b"axes.grid: perhaps\n",
+        "binary": bytes(range(256)),
+    }.items():
+        arguments = (*report, "--style={root}/mine.mplstyle")
+        prepare = _bytes("mine.mplstyle", content)
+        yield Case(f"style: {name}", "report", arguments, prepare, needs_run=True)
+    folder = (*report, "--style={root}")
+    yield Case("style: a folder", "report", folder, needs_run=True)
 
 
 def _indexes() -> Iterator[Case]:
@@ -431,4 +452,5 @@ def cases() -> Iterator[Case]:
     yield from _plugins()
     yield from _settings_files()
     yield from _folders()
+    yield from _styles()
     yield from _indexes()

@@ -247,9 +247,16 @@ def _other_programs() -> Iterator[Case]:
     for arguments in ((), ("/nowhere",), ("/dev/null",), ("{root}",), ("--nonsense",)):
         yield Case(f"report {arguments}", "report", arguments)
         yield Case(f"list {arguments}", "list_runs", arguments)
+        yield Case(f"show {arguments}", "show", arguments)
+        yield Case(f"compare {arguments}", "compare", arguments)
     for flag in ("--csv=/nowhere/runs.csv", "--csv=/tmp", "--all=perhaps"):
         yield Case(f"list {flag}", "list_runs", ("{root}", flag))
     yield Case("presets more", "list_presets", ("more",))
+    for flag in ("--csv=/nowhere/runs.csv", "--csv=/tmp", "--csv", "--seed=3"):
+        yield Case(f"compare {flag}", "compare", ("{root}", flag))
+    yield Case("show two", "show", ("{root}", "{root}"))
+    for flags in (("--paper=perhaps",), ("--style=/nowhere",), ("--style={shared}",)):
+        yield Case(f"report {flags}", "report", ("{root}", *flags))
     for flags in (("--results=/nowhere",), ("--results={root}",), ("more",)):
         yield Case(f"claims {flags}", "claims", flags)
     for flags in (

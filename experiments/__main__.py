@@ -13,6 +13,8 @@ COMMANDS = {
     "presets": ("list_presets", "what every preset is, a line each"),
     "tune": ("tune", "search settings on validation images"),
     "list": ("list_runs", "recorded runs as a table, one line a setting"),
+    "show": ("show", "one recorded run on one screen"),
+    "compare": ("compare", "how recorded runs differ, with intervals over seeds"),
     "report": ("report", "recorded runs as one page with charts, and as tables"),
     "plan": ("schedule_only", "schedules of every policy, without training"),
     "budget": ("budget", "how often an epsilon lets a client take part"),

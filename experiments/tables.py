@@ -27,13 +27,18 @@ def of_runs(runs: Sequence[records.RecordedRun]) -> str:
         share = planning_s / (planning_s + device_s.sum())
         # The median leaves out compilation.
         lines.append([run.name, *cells, f"{device_s.median():.2f}", f"{share:.1%}"])
-    return _aligned(lines, to_the_left=1)
+    return aligned(lines, to_the_left=1)
 
 
 def _cell(name: str, value: float | None, form: str) -> str:
     if value is None:
         return "infinite" if name.startswith("epsilon") else "-"
     return form.format(value)
+
+
+def cut(text: str, most: int) -> str:
+    """A text, or its beginning if it is longer than so many characters."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def of_groups(made: Sequence[groups.Group], *, whole: bool) -> str:
@@ -53,7 +58,7 @@ def of_groups(made: Sequence[groups.Group], *, whole: bool) -> str:
         values = [groups.as_text(value) for value in group.settings.values()]
         cells = [_range(group, name, headings[name][1]) for name in _OF_GROUPS]
         lines.append([*values, str(len(group.runs)), *cells])
-    text = _aligned(lines, to_the_left=0)
+    text = aligned(lines, to_the_left=0)
     if len(shown) < len(ranked):
         text += f"\nand {len(ranked) - len(shown):,} more settings with less accuracy."
     return text
@@ -76,7 +81,7 @@ def _range(group: groups.Group, name: str, form: str) -> str:
     return form.format(found.mean) + range_text
 
 
-def _aligned(lines: Sequence[Sequence[str]], *, to_the_left: int) -> str:
+def aligned(lines: Sequence[Sequence[str]], *, to_the_left: int) -> str:
     """Columns side by side, the first ones to the left and others to the right."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(

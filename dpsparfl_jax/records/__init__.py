@@ -1,6 +1,7 @@
 """A run as tables and files, and frames read back from them (host only)."""
 
 from dpsparfl_jax.records.folder import (
+    CHECKPOINTS,
     CLIENTS,
     DONE,
     LOCK,
@@ -11,12 +12,14 @@ from dpsparfl_jax.records.folder import (
     RunFolder,
     find_runs,
     load_run,
+    privacy_words,
     read_manifest,
     read_rounds,
 )
 from dpsparfl_jax.records.index import INDEX, FoundRuns, Index, IndexedRun
 
 __all__ = [
+    "CHECKPOINTS",
     "CLIENTS",
     "DONE",
     "INDEX",
@@ -31,6 +34,7 @@ __all__ = [
     "RunFolder",
     "find_runs",
     "load_run",
+    "privacy_words",
     "read_manifest",
     "read_rounds",
 ]

@@ -33,6 +33,7 @@ from dpsparfl_jax.storage import PART, FolderLock, write_whole, writing
 
 MANIFEST, ROUNDS, CLIENTS = "manifest.json", "rounds.jsonl", "clients.csv"
 SCHEDULE, DONE, LOCK = "schedule.npz", "DONE", ".lock"
+CHECKPOINTS = "checkpoints"
 _ADDED = {"server", "records"}  # sections that early manifests do not have
 
 
@@ -176,6 +177,21 @@ def is_private(manifest: dict[str, Any]) -> bool:
     """Whether the epsilons of a run cover all that it does with records."""
     noise = manifest["config"].get("privacy", {}).get("noise", True)
     return bool(noise) and bool(manifest.get("clip_norm", {}).get("private", True))
+
+
+def privacy_words(manifest: dict[str, Any]) -> str:
+    """What the epsilons of a run mean: delta and accountant, or why they mean nothing.
+
+    Examples:
+        >>> privacy_words({"config": {"privacy": {"noise": False}}})
+        'not private: no noise is added'
+    """
+    privacy = manifest["config"].get("privacy", {})
+    if not privacy.get("noise", True):
+        return "not private: no noise is added"
+    if not is_private(manifest):
+        return "not private: the clip norm is a median of raw gradients"
+    return f"delta = {privacy.get('delta')}, {privacy.get('accountant')} accountant"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -86,7 +86,11 @@ def _idle() -> frozenset[str]:
 
 def differing(runs: Sequence[IndexedRun]) -> list[str]:
     """Settings that move results and in which runs differ, but for the seed."""
-    contents = [run.manifest["config"] for run in runs]
+    return differing_settings([run.manifest["config"] for run in runs])
+
+
+def differing_settings(contents: Sequence[dict[str, Any]]) -> list[str]:
+    """Names of the settings that move results and differ, but for the seed."""
     first, names = contents[0], []
     for section in dict.fromkeys(name for content in contents for name in content):
         parts = [content.get(section) for content in contents]
@@ -103,9 +107,14 @@ def differing(runs: Sequence[IndexedRun]) -> list[str]:
 
 def value_of(run: IndexedRun, name: str) -> Any:
     """A setting of a run, by its name; None if it has no such one."""
+    return setting_of(run.manifest["config"], name)
+
+
+def setting_of(content: dict[str, Any], name: str) -> Any:
+    """A setting among all of a run's, by its name; None if there is no such one."""
     section, _, field = name.partition(".")
-    content = run.manifest["config"].get(section)
-    return content.get(field) if field and isinstance(content, dict) else content
+    values = content.get(section)
+    return values.get(field) if field and isinstance(values, dict) else values
 
 
 def group_runs(runs: Sequence[IndexedRun]) -> list[Group]:

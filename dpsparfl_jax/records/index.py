@@ -25,6 +25,7 @@ from dpsparfl_jax import config, config_values
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.records.columns import Row, finite, summary_columns
 from dpsparfl_jax.records.folder import (
+    CHECKPOINTS,
     DONE,
     MANIFEST,
     is_private,
@@ -44,7 +45,6 @@ CURVES = (
 _FORMAT = 1  # of lines; others are made anew
 _MOST_POINTS = 48  # of a curve, and both of its ends
 _DIGITS = 6  # of the numbers of a curve
-_CHECKPOINTS = "checkpoints"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -340,7 +340,7 @@ class FoundRuns:
                 elif entry.is_dir(follow_symlinks=False):
                     below.append(entry.name)
         if found:  # it is a run itself, and runs keep no runs there
-            below = [name for name in below if name != _CHECKPOINTS]
+            below = [name for name in below if name != CHECKPOINTS]
         for name in below:
             if index.find(name) is not None:
                 found.append(folder / name)

@@ -19,6 +19,8 @@ FIGURES: dict[str, tuple[str, ...]] = {key: (key,) for key in _ALONE.split()} | 
     "delay": ("delay", "mean_delay"),
     "queues": ("delay_queue", "fairness_queue"),
 }
+_WHOLE_PERCENTS = 0.1  # from where to where an axis goes that needs no fractions
+DOTTED = ("epsilon", "participation")  # charts of clients, not of rounds
 
 
 def write_figures(runs: Sequence[Shown], folder: pathlib.Path) -> None:
@@ -40,7 +42,7 @@ def write_labels(runs: Sequence[Shown], path: pathlib.Path) -> None:
         counts = one.clients.filter(regex=r"^label_\d+$")
         if counts.size:
             figure = plan_pictures.label_figure(counts.to_numpy())
-            figure.axes[0].set_title(_short(one.name), fontsize="medium")
+            figure.axes[0].set_title(short(one.name), fontsize="medium")
             save(figure, path)
             return
 
@@ -66,15 +68,12 @@ def _figure(
         axes.spines[["top", "right"]].set_visible(False)
         for curve in chart.curves(runs):
             if curve.kind != "band" or not beside:
-                _draw(axes, curve, 1.0 if beside else 1.5)
-        if chart.from_zero:
-            axes.set_ylim(bottom=0)
-        if chart.percent:
-            axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    dots = table is CHARTS and keys[0] in ("epsilon", "participation")
+                draw(axes, curve, 1.0 if beside else 1.5)
+        finish_axes(axes, chart)
+    dots = table is CHARTS and keys[0] in DOTTED
     handles = [_key(one, dots) for one in runs]
     whole = table is not CHARTS  # names of groups are all there is to tell them apart
-    names = [_short(one.name, 64 if whole else 32) for one in runs]
+    names = [short(one.name, 64 if whole else 32) for one in runs]
     place: Any = "outside right upper" if beside else "outside lower center"
     columns = beside or (1 if whole else min(3, len(runs)))
     style = {"frameon": False, "fontsize": "small", "handlelength": 3.2}
@@ -82,31 +81,43 @@ def _figure(
     return figure
 
 
+def finish_axes(axes: Axes, chart: Chart) -> None:
+    """Where the y axis begins, and what its numbers look like."""
+    if chart.from_zero:
+        axes.set_ylim(bottom=0)
+    if chart.percent:
+        low, high = axes.get_ylim()
+        digits = 0 if high - low > _WHOLE_PERCENTS else None
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, digits))
+
+
 def _key(one: Shown, dots: bool) -> Line2D:
     if dots:
         return Line2D([], [], color=one.colour, ls="", marker=one.marker[1], ms=5)
-    return Line2D([], [], color=one.colour, ls=_dashed(one))
+    return Line2D([], [], color=one.colour, ls=dashed(one))
 
 
-def _short(name: str, most: int = 32) -> str:
+def short(name: str, most: int = 32) -> str:
     """A name that fits into a legend and that matplotlib takes as it is."""
     half = most // 2
     cut = name if len(name) <= most else f"{name[: half - 1]}…{name[-half:]}"
     return cut.replace("$", r"\$") if not cut.startswith("_") else f" {cut}"
 
 
-def _dashed(one: Shown) -> Any:
+def dashed(one: Shown) -> Any:
+    """A run's dashes, as matplotlib takes them."""
     return (0, one.dashes) if one.dashes else "-"
 
 
-def _draw(axes: Axes, curve: Curve, width: float) -> None:
+def draw(axes: Axes, curve: Curve, width: float) -> None:
+    """Adds a curve to a chart."""
     one = curve.look
     style: dict[str, Any] = {"color": one.colour if one else GUIDE}
     if curve.kind == "band":
         axes.fill(curve.x, curve.y, alpha=0.13, lw=0, **style)
         return
     style |= {
-        "line": {"lw": width, "ls": _dashed(one) if one else "-"},
+        "line": {"lw": width, "ls": dashed(one) if one else "-"},
         "thin": {"lw": 0.8, "ls": ":"},
         "guide": {"lw": 1.0, "ls": "--", "zorder": 1.5},
         "dots": {"ls": "", "ms": 2.5 + width, "mew": 0, "alpha": 0.85},
@@ -118,5 +129,5 @@ def _draw(axes: Axes, curve: Curve, width: float) -> None:
         style |= {"marker": "o", "ms": 3}
     axes.plot(curve.x, curve.y, **style)
     if curve.kind == "guide":
-        words: dict[str, Any] = {"ha": "right", "va": "bottom", "fontsize": "x-small"}
+        words: dict[str, Any] = {"ha": "right", "va": "bottom", "fontsize": "small"}
         axes.text(curve.x[-1], curve.y[-1], curve.name, color=GUIDE, **words)

@@ -164,10 +164,10 @@ def label_figure(counts: NDArray[np.int64]) -> Figure:
     axes = figure.add_subplot(
         xlabel="images", ylabel="client", ylim=(clients - 0.5, -0.5)
     )
-    colours = colormaps["tab10" if classes <= 10 else "turbo"]
+    colours = colormaps["viridis"]
     ends = np.cumsum(counts, axis=1)
     for label in range(classes):
-        shade = label if classes <= 10 else label / (classes - 1)
+        shade = label / max(classes - 1, 1)
         axes.barh(
             np.arange(clients),
             counts[:, label],

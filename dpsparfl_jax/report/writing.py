@@ -14,7 +14,14 @@ from typing import Any
 import pandas as pd
 
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.records import IndexedRun, RecordedRun, columns, groups, rows
+from dpsparfl_jax.records import (
+    IndexedRun,
+    RecordedRun,
+    columns,
+    groups,
+    privacy_words,
+    rows,
+)
 from dpsparfl_jax.records.columns import Row
 from dpsparfl_jax.report import chart_pictures, charts
 from dpsparfl_jax.report import page as page_lib
@@ -134,13 +141,7 @@ def privacy_section(runs: Sequence[RecordedRun | IndexedRun]) -> str:
     """What epsilon means here, for which runs."""
     kinds: dict[str, list[str]] = {}
     for run in runs:
-        privacy = run.manifest["config"].get("privacy", {})
-        kind = f"delta = {privacy.get('delta')}, {privacy.get('accountant')} accountant"
-        if not privacy.get("noise", True):
-            kind = "not private: no noise is added"
-        elif not run.private:
-            kind = "not private: the clip norm is a median of raw gradients"
-        kinds.setdefault(kind, []).append(run.name)
+        kinds.setdefault(privacy_words(run.manifest), []).append(run.name)
     items = "".join(
         f"<li>{html.escape(kind)} <small>({html.escape(names)})</small></li>"
         for kind, members in kinds.items()

@@ -22,11 +22,12 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from dpsparfl_jax.errors import InputError, StorageError
+from dpsparfl_jax.records import CHECKPOINTS
 from dpsparfl_jax.runner import processes
 from dpsparfl_jax.storage import write_whole
 from dpsparfl_jax.types import Params, ServerState
 
-FOLDER = "checkpoints"
+FOLDER = CHECKPOINTS
 _KEPT = 2  # the newest, and one to fall back to
 _PARAMS, _OPTIMIZER, _AVERAGE, _FACTS = "params", "optimizer", "average", "facts"
 _CHECKSUM = ".sha256"  # ending of the file beside a checkpoint

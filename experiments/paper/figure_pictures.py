@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib import figure as plt
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
@@ -21,6 +22,7 @@ from . import figure_curves
 from .catalogue import Figure, Panel
 from .statistics import interval
 
+_FONTS: Any = {"pdf.fonttype": 42}  # TrueType: publishers refuse Type 3
 _GRID_POINTS = 40  # of a curve whose seeds have different x
 _PLAIN = ("all kept", "no noise, no clipping, all kept")  # for orientation: grey
 
@@ -134,7 +136,7 @@ def save(figure: Figure, table: pathlib.Path) -> list[pathlib.Path]:
     for ending, key in ((".png", "Description"), (".pdf", "Subject")):
         path = table.with_suffix(ending)
         facts = {key: origin} | ({"CreationDate": None} if ending == ".pdf" else {})
-        with writing(path), replacing(path) as part:
+        with writing(path), replacing(path) as part, rc_context(_FONTS):
             picture.savefig(part, format=ending[1:], dpi=140, metadata=facts)
         written.append(path)
     return written

@@ -334,6 +334,7 @@ def test_pictures_of_the_results_are_drawn_from_their_tables(shown, tmp_path):
     copy = tmp_path / path.name
     shutil.copy(path, copy)
     figure_pictures.save(catalogue.FIGURES[path.stem], copy)
+    assert b"/Type3" not in copy.with_suffix(".pdf").read_bytes()
     ours = image.imread(copy.with_suffix(".png"))
     theirs = image.imread(ROOT / f"{shown}.png")
     assert ours.shape == theirs.shape

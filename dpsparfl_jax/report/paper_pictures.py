@@ -1,0 +1,264 @@
+"""Pictures for papers: main charts as PDF and PNG, in the width of a column.
+
+`paper.mplstyle` says how they look; a file of the user's own is read after it. There
+are no titles: `captions.txt` has words for each picture.
+"""
+
+import contextlib
+import math
+import pathlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.records import IndexedRun, RecordedRun, groups
+from dpsparfl_jax.report import (
+    chart_pictures,
+    charts,
+    group_charts,
+    heat_maps,
+    plan_pictures,
+)
+from dpsparfl_jax.report.charts import Chart, Shown
+from dpsparfl_jax.storage import replacing, write_whole, writing
+
+STYLE = pathlib.Path(__file__).with_name("paper.mplstyle")
+FOLDER = "paper"
+MOST_DRAWN = 8  # settings that a picture of a column can tell apart
+_GAP_IN = 0.2  # between two columns of a page
+_LEGEND_LINE_IN, _LEGEND_KEY_IN, _LETTER_IN = 0.15, 0.5, 0.055  # sizes of a legend
+_WIDE_MAP = 7  # columns of a heat map that fit into one of a page
+_SYMBOLS = {
+    "beta": "\N{GREEK SMALL LETTER BETA}",
+    "delta": "\N{GREEK SMALL LETTER DELTA}",
+    "epsilon": "\N{GREEK SMALL LETTER EPSILON}",
+    "lambda": "\N{GREEK SMALL LETTER LAMDA}",
+}
+
+
+class Style(NamedTuple):
+    """What pictures look like: matplotlib's parameters, and whose they are."""
+
+    values: Any  # a dict: matplotlib has a type of its own for names
+    file: pathlib.Path | None  # the user's own
+
+
+def read_style(file: pathlib.Path | None = None) -> Style:
+    """The package's style, and on top of it that of a file; refuses a bad one."""
+    values = _parse(STYLE)
+    return Style(values | _parse(file) if file else values, file)
+
+
+def _parse(file: pathlib.Path) -> Any:
+    try:
+        with open(file, encoding="utf-8") as lines:
+            for number, line in enumerate(lines, start=1):
+                name, colon, _ = line.partition("#")[0].partition(":")
+                if name.strip() and (not colon or name.strip() not in mpl.rcParams):
+                    raise ValueError(f"line {number}: {line.strip()[:40]!r}")
+        found = mpl.rc_params_from_file(file, True, use_default_template=False)
+    except (OSError, ValueError, KeyError) as reason:
+        words = getattr(reason, "strerror", None) or str(reason).partition("\n")[0]
+        raise InputError(
+            f"{file} is no style file of matplotlib ({words}): write lines as in "
+            "font.size: 8."
+        ) from None
+    return {key: found[key] for key in found if key != "backend"}
+
+
+@contextlib.contextmanager
+def _applied(style: Style) -> Iterator[None]:
+    """Draws with a style; refuses one that nothing can be drawn with."""
+    try:
+        with mpl.rc_context(style.values):
+            yield
+    except InputError:
+        raise
+    except (RuntimeError, TypeError, ValueError) as reason:
+        if style.file is None:
+            raise
+        words = str(reason).partition("\n")[0]
+        raise InputError(
+            f"nothing can be drawn with the style file {style.file} ({words}): "
+            "correct it."
+        ) from None
+
+
+def symbols(text: str) -> str:
+    """Words with Greek letters in the place of their names."""
+    names = "|".join(_SYMBOLS)
+    return re.sub(
+        rf"\b({names})\b", lambda found: _SYMBOLS[found[1].lower()], text, flags=re.I
+    )
+
+
+def write_pictures(
+    runs: Sequence[IndexedRun],
+    whole: Sequence[RecordedRun],
+    folder: pathlib.Path,
+    style: Style,
+) -> pathlib.Path:
+    """Writes all pictures and their captions to a folder below this one.
+
+    Args:
+        runs: what is drawn.
+        whole: the same runs with all rounds; empty if these are too many.
+        folder: that of the report.
+        style: as `read_style` gives it.
+
+    Returns:
+        The folder of the pictures. They show settings, with bands over seeds, if some
+        runs differ in their seed alone or `whole` is empty, and single runs otherwise.
+    """
+    target = folder / FOLDER
+    with writing(target):
+        target.mkdir(parents=True, exist_ok=True)
+    told = [run for run in runs if run.done] or list(runs)
+    made = groups.group_runs(told)
+    with _applied(style):
+        if whole and len(made) == len(told):
+            captions = _of_runs(whole, target)
+        else:
+            captions = _of_groups(made, target)
+    text = "".join(f"{name}: {words}\n" for name, words in captions.items())
+    write_whole(target / "captions.txt", text)
+    return target
+
+
+def _of_runs(whole: Sequence[RecordedRun], folder: pathlib.Path) -> dict[str, str]:
+    shown = [
+        _with_dashes(number, charts.show(number, run))
+        for number, run in enumerate(whole)
+    ]
+    captions = _line_charts(shown, chart_pictures.FIGURES, charts.CHARTS, folder)
+    for one in shown:
+        counts = one.clients.filter(regex=r"^label_\d+$")
+        if counts.size:
+            figure = plan_pictures.label_figure(counts.to_numpy())
+            width, _ = _size()
+            figure.set_size_inches(width, min(1.2 + 0.09 * len(counts), 8))
+            _save(figure, folder / "labels")
+            captions["labels"] = f"Training images by client and class ({one.name})."
+            break
+    return captions
+
+
+def _of_groups(made: Sequence[groups.Group], folder: pathlib.Path) -> dict[str, str]:
+    ranked = group_charts.rank(made)
+    chosen = [ranked[n] for n in group_charts.choose(len(ranked), MOST_DRAWN)]
+    drawn = [group for group in made if any(group is one for one in chosen)]
+    shown = [
+        _with_dashes(number, one)
+        for number, one in enumerate(group_charts.show(drawn, range(len(drawn))))
+    ]
+    captions = _line_charts(shown, group_charts.FIGURES, group_charts.CHARTS, folder)
+    if len(drawn) < len(made):
+        some = f" {len(drawn)} of {len(made):,} settings."
+        captions = {name: f"{words}{some}" for name, words in captions.items()}
+    for name, one in heat_maps.heat_maps(ranked).items():
+        if not one.y_label:  # over one setting alone
+            continue
+        _save(_heat_figure(one), folder / name)
+        captions[name] = f"{one.title}. {one.note}"
+    return captions
+
+
+def _with_dashes(number: int, one: Shown) -> Shown:
+    """A run or setting that differs in dashes and markers from its neighbours too."""
+    look = number % len(charts.DASHES)
+    return one._replace(dashes=charts.DASHES[look], marker=charts.MARKERS[look])
+
+
+def _line_charts(
+    shown: Sequence[Shown],
+    figures: Mapping[str, Sequence[str]],
+    table: Mapping[str, Chart],
+    folder: pathlib.Path,
+) -> dict[str, str]:
+    """Those charts that have something to show; gives their captions."""
+    captions = {}
+    for name, keys in figures.items():
+        if any(table[key].curves(shown) for key in keys):
+            dots = table is charts.CHARTS and name in chart_pictures.DOTTED
+            _save(_figure(shown, [table[key] for key in keys], dots), folder / name)
+            captions[name] = " ".join(
+                f"{_letter(number, keys)}{table[key].title}. {table[key].note}".strip()
+                for number, key in enumerate(keys)
+            )
+    return captions
+
+
+def _letter(number: int, panels: Sequence[Any]) -> str:
+    return f"({'abcdef'[number]}) " if len(panels) > 1 else ""
+
+
+def _size() -> tuple[float, float]:
+    width, height = mpl.rcParams["figure.figsize"]
+    return float(width), float(height)
+
+
+def _figure(shown: Sequence[Shown], panels: Sequence[Chart], dots: bool) -> Figure:
+    """Charts side by side, with one legend below them."""
+    column, height = _size()
+    width = len(panels) * column + (len(panels) - 1) * _GAP_IN
+    names = [chart_pictures.short(one.name, 44) for one in shown]
+    room = _LEGEND_KEY_IN + _LETTER_IN * max(map(len, names))
+    across = max(1, min(len(names), int(width // room), 4))
+    height += _LEGEND_LINE_IN * (math.ceil(len(names) / across) - 1)
+    figure = Figure(figsize=(width, height), layout="constrained")
+    row = figure.subplots(1, len(panels), squeeze=False)[0]
+    for number, (axes, chart) in enumerate(zip(row, panels, strict=True)):
+        axes.set(xlabel=symbols(chart.x_label), ylabel=symbols(chart.y_label))
+        axes.set_title(_letter(number, panels).strip(), loc="left")
+        for curve in chart.curves(shown):
+            if curve.kind == "band" and len(shown) > charts.FEW:
+                continue
+            chart_pictures.draw(axes, curve, mpl.rcParams["lines.linewidth"])
+            if curve.kind == "line" and curve.look:
+                _add_markers(axes.lines[-1], curve.look, len(curve.x))
+        chart_pictures.finish_axes(axes, chart)
+    handles = [_key(one, dots) for one in shown]
+    figure.legend(handles, names, loc="outside lower center", ncols=across)
+    return figure
+
+
+def _add_markers(line: Line2D, one: Shown, points: int) -> None:
+    """Some eight on a curve, at other places than those of its neighbours."""
+    step = max(1, points // 8)
+    line.set_marker(one.marker[1])
+    line.set_markersize(mpl.rcParams["lines.markersize"])
+    line.set_markevery((one.number % step, step))
+
+
+def _key(one: Shown, dots: bool) -> Line2D:
+    line = "" if dots else chart_pictures.dashed(one)
+    width = mpl.rcParams["lines.linewidth"]
+    return Line2D([], [], color=one.colour, ls=line, lw=width, marker=one.marker[1])
+
+
+def _heat_figure(one: heat_maps.HeatMap) -> Figure:
+    figure = heat_maps.heat_figure(one)
+    column, _ = _size()
+    wide = len(one.x_values) > _WIDE_MAP
+    height = min(1.1 + 0.2 * len(one.y_values), 8)
+    figure.set_size_inches(2 * column + _GAP_IN if wide else column, height)
+    axes, bar = figure.axes
+    axes.set_title("")
+    axes.grid(False)
+    bar.set_ylabel(symbols(bar.get_ylabel()))
+    for text in axes.texts:
+        text.set_fontsize(mpl.rcParams["xtick.labelsize"])
+    return figure
+
+
+def _save(figure: Figure, stem: pathlib.Path) -> None:
+    """Writes a picture as PDF and PNG, each whole or not at all."""
+    for ending, facts in ((".pdf", {"CreationDate": None}), (".png", {})):
+        path = stem.with_name(f"{stem.name}{ending}")
+        with writing(path), replacing(path) as part:
+            figure.savefig(part, format=ending[1:], metadata=facts)

@@ -1,0 +1,224 @@
+"""How recorded runs differ: in settings, and in what came of them.
+
+    python -m experiments.compare runs/first runs/second [--csv=differences.csv]
+    python -m experiments.compare runs/grid/policy=random,seed=0 runs/grid
+
+looks for runs in the folders and below. Runs that differ in their seed alone are one
+setting. Every setting is compared with that of the run that is named first, seed by
+seed, with 95% Student-t intervals of the paired differences. It never trains.
+"""
+
+import pathlib
+import textwrap
+from collections.abc import Sequence
+
+import pandas as pd
+from absl import flags
+
+from dpsparfl_jax import records
+from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.records import groups
+from dpsparfl_jax.storage import write_whole
+
+from . import cli, comparing, damage, tables
+from .comparing import Difference, Estimate
+
+_CSV = flags.DEFINE_string("csv", "", "file for all numbers, one a line")
+_SIDE_BY_SIDE = 4  # settings that have columns; more of them have lines
+_LONGEST_VALUE = 32  # characters of a setting's value
+_TOLD = 5  # settings whose seeds or privacy are told of one by one
+
+
+def main(folders: list[str]) -> None:
+    """Prints tables of the runs in these folders."""
+    if not folders:
+        raise InputError("name at least two recorded runs, or a folder with several.")
+    cli.check_output("csv", _CSV.value)
+    made = comparing.in_order(_finished(folders))
+    shown = made if _CSV.value else made[: tables.MOST_LINES]
+    curves = comparing.Curves()
+    differences = [comparing.difference(made[0], other, curves) for other in shown[1:]]
+    _print_results(made)
+    if len(made) > 1:
+        _print_differences(made, differences[: tables.MOST_LINES - 1])
+    _say(_on_seeds(shown, differences))
+    _say(_on_privacy(shown))
+    if _CSV.value:
+        text = _frame(made, differences).to_csv(index=False, lineterminator="\n")
+        write_whole(pathlib.Path(_CSV.value), text)
+
+
+def _finished(folders: Sequence[str]) -> list[records.IndexedRun]:
+    """Finished runs; says how many others are left out."""
+    damaged = damage.Damaged()
+    runs = damage.read(records.FoundRuns(folders), damaged)
+    damaged.end()
+    finished = [run for run in runs if run.done]
+    left_out = len(runs) - len(finished)
+    if len(finished) < 2:
+        raise InputError(
+            f"there are {len(finished)} finished runs here, and {left_out} unfinished "
+            "ones: name at least two that are finished."
+        )
+    if left_out:
+        print(f"{left_out:,} unfinished run(s) are left out.")
+    return finished
+
+
+def _label(number: int) -> str:
+    return f"#{number + 1}"
+
+
+def _print_table(lines: Sequence[Sequence[str]]) -> None:
+    """A line a setting, or a column if there are few."""
+    if len(lines) <= _SIDE_BY_SIDE + 1:
+        lines = list(zip(*lines, strict=True))
+    print(f"{tables.aligned(lines, to_the_left=1)}\n")
+
+
+def _print_results(made: Sequence[groups.Group]) -> None:
+    heads, names = comparing.headings(), list(made[0].settings)
+    told = [
+        name
+        for name in comparing.RESULTS
+        if any(comparing.result(group, name).seeds for group in made)
+    ]
+    lines = [["", *names, "seeds", *(heads[name][0] for name in told)]]
+    for number, group in enumerate(made[: tables.MOST_LINES]):
+        settings = [_text(value) for value in group.settings.values()]
+        cells = [_cell(comparing.result(group, name), heads[name][1]) for name in told]
+        lines.append(
+            [_label(number), *settings, str(len(comparing.by_seed(group))), *cells]
+        )
+    if not names:
+        print("These runs differ in nothing but their seeds.")
+    print("Means over seeds, with half of their 95% interval (Student's t):\n")
+    _print_table(lines)
+    if len(made) > tables.MOST_LINES:
+        more = len(made) - tables.MOST_LINES
+        print(f"and {more:,} more settings (--csv=FILE writes all of them).\n")
+
+
+def _text(value: object) -> str:
+    return tables.cut(groups.as_text(value), _LONGEST_VALUE)
+
+
+def _cell(found: Estimate, form: str) -> str:
+    if not found.seeds:
+        return "-"
+    if found.seeds == 1:
+        return form.format(found.mean)
+    return f"{form.format(found.mean)} ± {form.format(found.high - found.mean)}"
+
+
+def _print_differences(
+    made: Sequence[groups.Group], differences: Sequence[Difference]
+) -> None:
+    heads = comparing.headings()
+    told = [
+        name
+        for name in comparing.DIFFERENCES
+        if any(found.values[name].seeds for found in differences)
+    ]
+    titles = [_title(*heads[name]) for name in told]
+    lines = [["", "paired seeds", *titles, heads[comparing.COMMON_DELAY][0]]]
+    for number, found in enumerate(differences, start=1):
+        cells = [_signed(found.values[name], heads[name][1]) for name in told]
+        end = found.values[comparing.COMMON_DELAY]
+        delay = heads[comparing.COMMON_DELAY][1].format(end.mean) if end.seeds else "-"
+        lines.append([f"{_label(number)} - #1", str(len(found.seeds)), *cells, delay])
+    print("Paired differences, with their 95% interval (Student's t):\n")
+    _print_table(lines)
+
+
+def _title(heading: str, form: str) -> str:
+    return f"{heading} (points)" if form.endswith("%}") else heading
+
+
+def _signed(found: Estimate, form: str) -> str:
+    if not found.seeds:
+        return "-"
+    numbers = [found.mean, found.low, found.high]
+    if form.endswith("%}"):
+        form, numbers = "{:.2f}", [100 * number for number in numbers]
+    mean, low, high = (_with_sign(number, form) for number in numbers)
+    return mean if found.seeds == 1 else f"{mean} ({low} to {high})"
+
+
+def _with_sign(number: float, form: str) -> str:
+    text = form.replace("{:", "{:+").format(number)
+    return text if text.strip("+-0.,") else text.replace("-", "+")
+
+
+def _say(sentences: Sequence[str]) -> None:
+    for sentence in sentences[:_TOLD]:
+        print(textwrap.fill(sentence, 100))
+    if len(sentences) > _TOLD:
+        print(f"and {len(sentences) - _TOLD:,} more like that.")
+
+
+def _on_seeds(
+    shown: Sequence[groups.Group], differences: Sequence[Difference]
+) -> list[str]:
+    """What is too little for an interval, and what intervals do not cover."""
+    sentences = []
+    for number, group in enumerate(shown):
+        twice = len(group.runs) - len(comparing.by_seed(group))
+        if twice:
+            sentences.append(
+                f"{_label(number)} has {twice} more run(s) of a seed that it has "
+                "already: the first of each counts."
+            )
+    for number, found in enumerate(differences, start=1):
+        pair = f"{_label(number)} and #1"
+        if not found.seeds:
+            sentences.append(f"{pair} have no seed in common: nothing can be paired.")
+        elif len(found.seeds) == 1:
+            sentences.append(
+                f"{pair} have one seed in common ({found.seeds[0]}): there is no "
+                "interval, and the difference may be chance."
+            )
+    if len(shown) > 2:
+        sentences.append(
+            "Each interval holds for its own difference alone: of 20 such intervals "
+            "one is expected to miss."
+        )
+    return sentences
+
+
+def _on_privacy(shown: Sequence[groups.Group]) -> list[str]:
+    sentences = []
+    for number, group in enumerate(shown[1:], start=1):
+        reasons = comparing.unequal_privacy(shown[0], group)
+        if reasons:
+            sentences.append(
+                f"Not at equal privacy: #1 and {_label(number)} differ in "
+                f"{', '.join(reasons)}, so accuracies may differ for that reason."
+            )
+    return sentences
+
+
+def _frame(
+    made: Sequence[groups.Group], differences: Sequence[Difference]
+) -> pd.DataFrame:
+    """One line a number: of every setting, then of every difference."""
+    table = []
+    for number, group in enumerate(made):
+        settings = {
+            name: groups.without_path(value) for name, value in group.settings.items()
+        }
+        found = {name: comparing.result(group, name) for name in comparing.RESULTS}
+        told = [("", found)]
+        if number:
+            told.append(("#1", differences[number - 1].values))
+        table += [
+            {"setting": _label(number), "less": less, **settings, "number": name}
+            | one._asdict()
+            for less, numbers in told
+            for name, one in numbers.items()
+        ]
+    return pd.DataFrame(table)
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,176 @@
+"""Are runs compared seed by seed, with intervals that can be checked?"""
+
+import csv
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpsparfl_jax import records
+from tests.commands import ROOT, assert_refused, call_program
+from tests.report.test_report import write_run
+
+COMPARE = "experiments.compare"
+
+
+def write(root, tradeoff, seeds, **more):
+    for seed in seeds:
+        write_run(
+            root / f"tradeoff={tradeoff:g},seed={seed}",
+            seed=seed,
+            schedule={"tradeoff": tradeoff},
+            **more,
+        )
+
+
+def read_csv(path):
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture
+def grid(tmp_path):
+    """Two settings with three seeds in common; runs of the second are shorter."""
+    root = tmp_path / "grid"
+    write(root, 1.0, (0, 1, 2, 5))
+    write(root, 20.0, (0, 1, 2, 7), num_rounds=9)
+    return root
+
+
+def rounds_of(root, tradeoff, seed):
+    return records.load_run(root / f"tradeoff={tradeoff},seed={seed}").rounds
+
+
+def by_hand(values):
+    half = stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1)
+    half /= np.sqrt(len(values))
+    mean = np.mean(values)
+    return mean, mean - half, mean + half
+
+
+def test_differences_are_paired_by_seed(grid, tmp_path):
+    target = tmp_path / "all.csv"
+    done = call_program(COMPARE, grid, f"--csv={target}")
+    assert (done.returncode, done.stderr) == (0, "")
+    told = {
+        (row["setting"], row["less"], row["number"]): row for row in read_csv(target)
+    }
+    for name, column in (
+        ("accuracy", "accuracy"),
+        ("delay_s", "cumulative_delay_s"),
+        ("energy_j", "cumulative_energy_j"),
+        ("epsilon_max", "epsilon_max"),
+    ):
+        ends = [
+            [rounds_of(grid, tradeoff, seed)[column].iloc[-1] for seed in (0, 1, 2)]
+            for tradeoff in (1, 20)
+        ]
+        row = told["#2", "#1", name]
+        found = [float(row[key]) for key in ("mean", "low", "high")]
+        np.testing.assert_allclose(found, by_hand(np.subtract(*ends[::-1])))
+        assert row["seeds"] == "3"
+    assert told["#1", "", "accuracy"]["schedule.tradeoff"] == "1.0"
+    assert told["#1", "", "accuracy"]["seeds"] == "4"
+    row = told["#2", "#1", "accuracy"]
+    mean, low, high = (100 * float(row[key]) for key in ("mean", "low", "high"))
+    line = f"accuracy (points) {mean:+.2f} ({low:+.2f} to {high:+.2f})"
+    assert line in re.sub(" +", " ", done.stdout)
+
+
+def test_accuracies_at_equal_delay_are_those_known_by_then(grid, tmp_path):
+    target = tmp_path / "all.csv"
+    call_program(COMPARE, grid, f"--csv={target}")
+    differences, ends = [], []
+    for seed in (0, 1, 2):
+        first, second = rounds_of(grid, 1, seed), rounds_of(grid, 20, seed)
+        end = min(one["cumulative_delay_s"].max() for one in (first, second))
+        known = [
+            one[one["cumulative_delay_s"] <= end]["accuracy"].iloc[-1]
+            for one in (first, second)
+        ]
+        differences.append(known[1] - known[0])
+        ends.append(end)
+    told = {row["number"]: row for row in read_csv(target) if row["less"]}
+    row = told["accuracy_at_equal_delay"]
+    found = [float(row[key]) for key in ("mean", "low", "high")]
+    np.testing.assert_allclose(found, by_hand(differences))
+    assert float(told["equal_delay_s"]["mean"]) == pytest.approx(np.mean(ends))
+    assert np.mean(differences) != float(told["accuracy"]["mean"])
+
+
+def test_the_run_that_is_named_first_is_what_others_are_compared_with(grid):
+    first = grid / "tradeoff=20,seed=2"
+    lines = call_program(COMPARE, first, grid).stdout.splitlines()
+    (settings,) = [line for line in lines if line.startswith("schedule.tradeoff")]
+    assert settings.split()[1:] == ["20", "1"]
+
+
+def test_few_seeds_are_said_plainly(tmp_path):
+    write(tmp_path, 1.0, (0,))
+    write(tmp_path, 2.0, (0,))
+    write(tmp_path, 3.0, (4,))
+    done = call_program(COMPARE, tmp_path)
+    assert "#2 and #1 have one seed in common (0): there is no interval" in done.stdout
+    assert "#3 and #1 have no seed in common: nothing can be paired" in done.stdout
+    assert "one is expected to miss" in done.stdout
+    assert "nan" not in done.stdout
+    assert not re.search(r"\d \(.* to ", done.stdout)
+
+
+def test_unequal_privacy_is_said(tmp_path):
+    def compare(**privacy):
+        folder = tmp_path / "_".join(privacy)
+        write_run(folder / "one")
+        write_run(folder / "two", privacy=privacy)
+        return call_program(COMPARE, folder).stdout
+
+    assert "equal privacy" not in compare(noise_multiplier=3.0)
+    told = " ".join(compare(delta=1e-5, accountant="rdp").split())
+    assert "differ in delta (0.001, 1e-05), accountant (pld, rdp), so" in told
+    assert "differ in whether they are private" in compare(noise=False)
+    write_run(tmp_path / "spent" / "one")
+    write_run(tmp_path / "spent" / "two", num_rounds=3, schedule={"tradeoff": 3.0})
+    assert "largest epsilon spent (" in call_program(COMPARE, tmp_path / "spent").stdout
+    write(tmp_path / "paired", 1.0, (0, 1))
+    write(tmp_path / "paired", 2.0, (0,))
+    write(tmp_path / "paired", 2.0, (3,), num_rounds=40)  # has no partner
+    assert "equal privacy" not in call_program(COMPARE, tmp_path / "paired").stdout
+
+
+def test_many_settings_have_lines_and_one_has_no_difference(tmp_path):
+    for number in range(6):
+        write(tmp_path / "many", 1.0 + number, (0,), num_rounds=1)
+    done = call_program(COMPARE, tmp_path / "many")
+    assert [line.split()[0] for line in done.stdout.splitlines() if "#6" in line] == [
+        *("#6", "#6"),
+        "#6",
+    ]
+    write(tmp_path / "seeds", 1.0, (0, 1))
+    write(tmp_path / "again", 1.0, (1,))
+    write(tmp_path / "again", 4.0, (9,), done=False)
+    done = call_program(COMPARE, tmp_path / "seeds", tmp_path / "again")
+    assert "1 unfinished run(s) are left out." in done.stdout
+    assert "These runs differ in nothing but their seeds." in done.stdout
+    assert "#1 has 1 more run(s) of a seed" in done.stdout
+    assert "Paired" not in done.stdout
+
+
+def test_refusals(tmp_path):
+    assert_refused(call_program(COMPARE), "name at least two recorded runs")
+    assert_refused(call_program(COMPARE, tmp_path), "there is no recorded run in")
+    write_run(tmp_path / "one")
+    write_run(tmp_path / "two", done=False)
+    assert_refused(call_program(COMPARE, tmp_path), "1 finished runs here, and 1 unf")
+    csv_file = f"--csv={tmp_path / 'nowhere' / 'runs.csv'}"
+    assert_refused(call_program(COMPARE, tmp_path, csv_file), "make its folder first")
+
+
+def test_showing_and_comparing_do_not_load_jax():
+    code = (
+        "import sys; from experiments import compare, show; "
+        "sys.exit('jax' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
