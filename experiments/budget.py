@@ -180,7 +180,7 @@ def main() -> None:
         from dpsparfl_jax.report import plan_pictures  # loads matplotlib
 
         figure = plan_pictures.epsilon_figure(curves, wanted, _DELTA.value, title)
-        figure.savefig(_PLOT.value, dpi=150)
+        plan_pictures.save(figure, _PLOT.value)
         print(f"figure: {_PLOT.value}")
 
 
@@ -244,7 +244,7 @@ def give_advice() -> None:
         figure = plan_pictures.frontier_figure(
             given.frontier, given.best, given.present, limits.examples, title
         )
-        figure.savefig(_PLOT.value, dpi=150)
+        plan_pictures.save(figure, _PLOT.value)
         print(f"figure: {_PLOT.value}")
 
 

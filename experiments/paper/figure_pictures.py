@@ -16,13 +16,13 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.report.charts import COLOURS, DASHES
+from dpsparfl_jax.report.plan_pictures import TRUETYPE
 from dpsparfl_jax.storage import replacing, writing
 
 from . import figure_curves
 from .catalogue import Figure, Panel
 from .statistics import interval
 
-_FONTS: Any = {"pdf.fonttype": 42}  # TrueType: publishers refuse Type 3
 _GRID_POINTS = 40  # of a curve whose seeds have different x
 _PLAIN = ("all kept", "no noise, no clipping, all kept")  # for orientation: grey
 
@@ -136,7 +136,7 @@ def save(figure: Figure, table: pathlib.Path) -> list[pathlib.Path]:
     for ending, key in ((".png", "Description"), (".pdf", "Subject")):
         path = table.with_suffix(ending)
         facts = {key: origin} | ({"CreationDate": None} if ending == ".pdf" else {})
-        with writing(path), replacing(path) as part, rc_context(_FONTS):
+        with writing(path), replacing(path) as part, rc_context(TRUETYPE):
             picture.savefig(part, format=ending[1:], dpi=140, metadata=facts)
         written.append(path)
     return written
