@@ -1,3 +1,8 @@
+"""Are pictures of plans written as publishers want them?"""
+
+import numpy as np
+
+from dpsparfl_jax.report import plan_pictures
 
 
 def test_pdf_files_have_fonts_that_publishers_take(tmp_path):
