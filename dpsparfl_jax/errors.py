@@ -1,6 +1,11 @@
 """The exceptions a user is meant to read."""
 
 
+def first_line(reason: BaseException, otherwise: str) -> str:
+    """The first line of what another library says, or something else if it is empty."""
+    return (str(reason).strip().splitlines() or [otherwise])[0]
+
+
 class InputError(ValueError):
     """Bad input: its message is one sentence that says what to do.
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from absl import flags
 
-from dpsparfl_jax.errors import InputError, LostProcessError
+from dpsparfl_jax.errors import InputError, LostProcessError, first_line
 
 from . import cli
 
@@ -232,7 +232,7 @@ def _join() -> None:
             coordinator_bind_address=_flag("bind") or _flag("coordinator"),
         )
     except Exception as reason:  # of JAX's own kinds
-        first = (str(reason).strip().splitlines() or ["it did not say why"])[0]
+        first = first_line(reason, "it did not say why")
         raise InputError(
             f"the processes did not meet at {where} ({first[:200]}): is the address "
             "right and free, and were all of them started?"

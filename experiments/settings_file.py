@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpsparfl_jax import __version__, config, config_values
-from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.errors import InputError, first_line
 
 from . import presets, usage
 
@@ -77,7 +77,7 @@ def _read_toml(path: pathlib.Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as reason:
-        first = (str(reason).splitlines() or ["it is damaged"])[0]
+        first = first_line(reason, "it is damaged")
         raise InputError(
             f"{path} cannot be read as TOML ({first}): repair it, or let "
             "--print_config print it anew."

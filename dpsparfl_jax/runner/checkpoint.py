@@ -21,7 +21,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from dpsparfl_jax.errors import InputError, StorageError
+from dpsparfl_jax.errors import InputError, StorageError, first_line
 from dpsparfl_jax.records import CHECKPOINTS
 from dpsparfl_jax.runner import processes
 from dpsparfl_jax.storage import write_whole
@@ -165,8 +165,8 @@ class Checkpoints:
             try:
                 params, optimizer, average, beside = self._read(rounds, like)
             except Exception as reason:  # Orbax raises what its storage raises
-                first = str(reason).strip().splitlines() or [type(reason).__name__]
-                complaints.append(f"checkpoint {rounds} is damaged ({first[0][:120]})")
+                first = first_line(reason, type(reason).__name__)
+                complaints.append(f"checkpoint {rounds} is damaged ({first[:120]})")
                 continue
             complaint = misfit(rounds, beside)
             if not complaint:
@@ -210,7 +210,7 @@ class Checkpoints:
         self._manager.close()
 
     def _failure(self, reason: Exception) -> StorageError:
-        first = (str(reason).strip().splitlines() or [type(reason).__name__])[0]
+        first = first_line(reason, type(reason).__name__)
         # The storage wraps the system's words into names of its own files.
         known = [text for text in map(os.strerror, errno.errorcode) if text in first]
         what = max(known, key=len, default=first[:160])

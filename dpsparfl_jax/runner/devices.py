@@ -10,7 +10,7 @@ import os
 import jax
 
 from dpsparfl_jax.config import RunConfig
-from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.errors import InputError, first_line
 
 
 def start_devices(wanted: int = 0) -> None:
@@ -32,7 +32,7 @@ def require_backend() -> None:
     try:
         jax.devices()
     except Exception as reason:  # of many kinds, some without a word
-        first = (str(reason).strip().splitlines() or ["it is not there"])[0]
+        first = first_line(reason, "it is not there")
         wanted = jax.config.values["jax_platforms"]
         raise InputError(
             f"JAX cannot use the platform {wanted!r} ({first}): choose another one, or "

@@ -18,7 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpsparfl_jax import preflight
-from dpsparfl_jax.errors import DivergedError, InputError, StorageError
+from dpsparfl_jax.errors import (
+    DivergedError,
+    InputError,
+    StorageError,
+    first_line,
+)
 from dpsparfl_jax.privacy.clip_norm import ClipNorm
 from dpsparfl_jax.records.columns import Row
 from dpsparfl_jax.records.rows import RoundRows
@@ -366,7 +371,7 @@ def describe_failure(reason: Exception) -> str:
     """One line: ours as they are, others (a user's policy, say) with their type."""
     if isinstance(reason, InputError):
         return str(reason)
-    first = (str(reason).strip().splitlines() or ["no message"])[0]
+    first = first_line(reason, "no message")
     if isinstance(reason, MemoryError) or "RESOURCE_EXHAUSTED" in first:
         return (
             f"there is too little memory to train this ({first}): lower "

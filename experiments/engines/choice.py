@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from .watch import Engine
 
 ENGINES = ("local", "ray", "slurm")
-_PARTS = {"ray": "Ray", "slurm": "Slurm"}
 
 
 def define_flags() -> None:
@@ -81,7 +80,7 @@ def check() -> None:
             f"--engine={engine} and --distributed.* are two ways to use many machines: "
             "choose one."
         )
-    own = [n for n in flags.FLAGS if n.partition(".")[0] in _PARTS and "." in n]
+    own = [n for n in flags.FLAGS if n.startswith(("ray.", "slurm."))]
     if engine == "local":
         own += ["workers", "batch_runs", "retries"]
     for name in own:

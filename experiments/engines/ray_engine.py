@@ -2,16 +2,15 @@
 
 import logging
 import os
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.errors import InputError, first_line
 from dpsparfl_jax.runner.devices import available_cores
 
 from .batches import Batch, Result
 from .watch import Job, Lost
-from .work import train_batch
+from .work import python_path, train_batch
 
 _STORE_BYTES = 100_000_000  # next to nothing is sent through Ray: records are files
 
@@ -40,7 +39,8 @@ class RayEngine:
         self._ray = _load_ray(alone=not address)
         self._start(address, workers or max(1, available_cores() // cores))
         needs = {"CPU": float(cores), "GPU": gpus, **(resources or {})}
-        self.workers = workers or self._places(needs)
+        # A running cluster may grow: whoever says how many workers must know.
+        self.workers = workers if address and workers else self._places(needs)
         self._task = self._ray.remote(
             num_cpus=cores, num_gpus=gpus, resources=resources or None, max_retries=0
         )(train_batch)
@@ -50,7 +50,7 @@ class RayEngine:
             "address": address or "local",
             "log_to_driver": False,
             "logging_level": logging.ERROR,
-            "runtime_env": {"env_vars": {"PYTHONPATH": _python_path()}},
+            "runtime_env": {"env_vars": {"PYTHONPATH": python_path()}},
         }
         if not address:
             options |= {
@@ -61,7 +61,7 @@ class RayEngine:
         try:
             self._ray.init(**options)
         except (ConnectionError, ValueError, RuntimeError, OSError) as reason:
-            first = (str(reason).strip().splitlines() or ["it did not say why"])[0]
+            first = first_line(reason, "it did not say why")
             where = f"the Ray cluster at {address}" if address else "Ray"
             raise InputError(
                 f"{where} cannot be used ({first[:200]}): is it running, and its "
@@ -102,8 +102,8 @@ class _RayJob:
             # A plain tuple may have come from a process that loaded this file anew.
             return Result(*self._ray.get(self._reference))
         except self._ray.exceptions.RayError as reason:
-            first = (str(reason).strip().splitlines() or [type(reason).__name__])[0]
-            raise Lost(first[:200]) from None
+            why = first_line(reason, type(reason).__name__)
+            raise Lost(why[:200]) from None
 
     def cancel(self) -> None:
         """Takes the task back."""
@@ -125,9 +125,3 @@ def _load_ray(*, alone: bool) -> Any:
             "--engine=ray needs Ray: pip install 'dpsparfl_jax[ray]'."
         ) from None
     return ray
-
-
-def _python_path() -> str:
-    """Where workers of this machine find the package, also in a checkout."""
-    root = pathlib.Path(__file__).resolve().parents[__name__.count(".")]
-    return os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))

@@ -6,12 +6,12 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.errors import InputError, first_line
 from dpsparfl_jax.runner.devices import available_cores
 
 from .batches import Batch, Result
 from .watch import Job, Lost
-from .work import train_batch
+from .work import python_path, train_batch
 
 _LOGS = "logs"  # beside what workers tell
 
@@ -62,8 +62,8 @@ class SlurmEngine:
             self._options.setdefault("slurm_array_parallelism", self.workers)
         try:
             executor.update_parameters(**self._options)
-            call = _requeued(self._submitit)
-            return [_SlurmJob(job) for job in executor.map_array(call, batches)]
+            jobs = executor.map_array(_TrainBatch(), batches)
+            return [_SlurmJob(job) for job in jobs]
         except (NameError, ValueError, TypeError) as reason:
             raise InputError(f"--slurm.options: {_first_line(reason)}.") from None
         except self._submitit.core.utils.FailedJobError as reason:
@@ -98,8 +98,7 @@ class _SlurmJob:
 
 
 def _first_line(reason: Exception) -> str:
-    lines = [line.strip() for line in str(reason).splitlines() if line.strip()]
-    return (lines or [type(reason).__name__])[0][:200].rstrip(".")
+    return first_line(reason, type(reason).__name__)[:200].rstrip(".")
 
 
 def _load_submitit() -> Any:
@@ -112,22 +111,21 @@ def _load_submitit() -> Any:
         ) from None
     # Not every cluster keeps accounts of jobs; results are files in any case.
     logging.getLogger("submitit").setLevel(logging.ERROR)
-    # Jobs find the package as this process does, also in a checkout.
-    root = str(pathlib.Path(__file__).resolve().parents[__name__.count(".")])
-    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    if root not in paths:
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (root, *paths)))
+    os.environ["PYTHONPATH"] = python_path()  # which jobs inherit
     return submitit
 
 
-def _requeued(submitit: Any) -> Any:
+class _TrainBatch:
     """`train_batch` as something that submitit puts back into the queue.
 
     Nothing needs to be saved for that: the same call goes on from the runs' folders.
     """
 
-    class TrainBatch(submitit.helpers.Checkpointable):  # type: ignore[misc]
-        def __call__(self, batch: Batch) -> Result:
-            return train_batch(batch)
+    def __call__(self, batch: Batch) -> Result:
+        return train_batch(batch)
 
-    return TrainBatch()
+    def checkpoint(self, batch: Batch) -> Any:
+        """What is submitted again when the job is preempted, or out of time."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self, batch)

@@ -80,7 +80,7 @@ def train(
         raise next(iter(refused.values()))
     done = [name for name, sink in sinks.items() if sink.is_done]
     outcome = drive.Outcome(skipped=done, failed=dict(refused))
-    wanted = {n: each for n, each in settings.items() if n in sinks and n not in done}
+    wanted = {n: settings[n] for n, sink in sinks.items() if not sink.is_done}
     if not wanted:
         return outcome
     folder = _launch_folder(plan.out)
@@ -155,15 +155,14 @@ class _Watched:
         """Submits, waits, tries lost batches again; fills the outcome."""
         total = sum(len(batch.settings) for batch in self._batches)
         form = "{l_bar}{bar}| {n:.1f}/{total} runs [{elapsed}<{remaining}{postfix}]"
-        told = page_s = 0.0
-        line_s = time.time()
+        told, page_s, line_s = False, 0.0, time.time()
         with tqdm(total=total, desc="sweep", bar_format=form, disable=None) as bar:
             while len(self._ended) < len(self._batches):
                 self._submit()
                 self._collect(outcome)
                 states = self._states()
                 if self._stopper.asked() and not told:
-                    told = time.time()
+                    told = True
                     self._stop(outcome, states)
                 bar.n = min(total, sum(one.runs for one in states))
                 bar.set_postfix_str(_postfix(states))
@@ -204,7 +203,7 @@ class _Watched:
         if self._stopper.asked():
             return Result([], [], list(batch.settings), {})
         if self._losses[number] > self._plan.retries:
-            problem = f"its worker was lost {self._losses[number]} times ({reason})."
+            problem = f"its worker was lost {self._losses[number]} time(s) ({reason})."
             return Result([], [], [], dict.fromkeys(batch.settings, problem))
         tqdm.write(
             f"A worker of batch {number + 1} was lost ({reason}): another one goes on.",

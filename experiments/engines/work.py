@@ -56,6 +56,13 @@ def _prepare(batch: Batch) -> None:
             _loaded.add(plugin)
 
 
+def python_path() -> str:
+    """The `PYTHONPATH` by which workers find this package, also in a checkout."""
+    root = str(pathlib.Path(__file__).resolve().parents[__name__.count(".")])
+    before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return os.pathsep.join(dict.fromkeys(filter(None, (root, *before))))
+
+
 def _use_cores(cores: int) -> None:
     """Keeps JAX to so many cores: other workers share the machine."""
     os.environ["NPROC"] = str(cores)  # what XLA takes as the size of its pools

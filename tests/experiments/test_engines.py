@@ -145,7 +145,7 @@ def test_a_lost_worker_is_replaced_up_to_a_limit(tmp_path, capsys):
     assert engine.tried == {0: 4, 1: 3}
     assert len(outcome.finished) == 2
     assert {str(why) for why in outcome.failed.values()} == {
-        "its worker was lost 4 times (killed)."
+        "its worker was lost 4 time(s) (killed)."
     }
     assert capsys.readouterr().err.count("another one goes on") == 3 + 2
     assert list((tmp_path / ".launches").iterdir())  # logs of what failed stay
