@@ -2,6 +2,7 @@
 
 import logging
 import os
+import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -36,6 +37,8 @@ class RayEngine:
     ) -> None:
         """Joins a cluster, or starts one."""
         self.cores = cores
+        if address:
+            _check_answers(address)
         self._ray = _load_ray(alone=not address)
         self._start(address, workers or max(1, available_cores() // cores))
         needs = {"CPU": float(cores), "GPU": gpus, **(resources or {})}
@@ -108,6 +111,20 @@ class _RayJob:
     def cancel(self) -> None:
         """Takes the task back."""
         self._ray.cancel(self._reference)
+
+
+def _check_answers(address: str) -> None:
+    """Refuses an address at which nobody listens: Ray would wait for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not port.isdecimal():  # auto, say: Ray looks for it by itself
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+    except (OSError, OverflowError) as reason:
+        raise InputError(
+            f"nobody answers at --ray.address={address} ({reason}): is the cluster "
+            "running, and can it be reached from here?"
+        ) from None
 
 
 def _load_ray(*, alone: bool) -> Any:

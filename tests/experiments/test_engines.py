@@ -16,6 +16,7 @@ from dpsparfl_jax.errors import InputError
 from experiments import grid, presets
 from experiments.engines import live_page, status, watch, work
 from experiments.engines.batches import Batch, Result, deal
+from experiments.engines.ray_engine import RayEngine
 from experiments.engines.slurm_engine import SlurmEngine
 from tests.commands import assert_refused
 from tests.experiments.small_runs import run
@@ -272,6 +273,12 @@ def test_flags_that_do_not_fit_are_refused(tmp_path, flags, message):
     grid = "--grid=seed=0,1"
     done = run(tmp_path / "o", grid, *flags, program="experiments.sweep")
     assert_refused(done, message)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "a b:70000"])
+def test_a_cluster_that_is_not_there_is_missed_at_once(address):
+    with pytest.raises(InputError, match="nobody answers at"):
+        RayEngine(address=address)
 
 
 def test_slurm_is_missed_in_a_sentence(monkeypatch):
