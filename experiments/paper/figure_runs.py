@@ -45,7 +45,7 @@ def make_tables(
     plans = folder / "runs" / "plans"
     plans_lib.plan_all((one.planned for each in runs.values() for one in each), plans)
     built = {
-        name: run_tables.build(of_sweep, folder / "runs" / name, plans)
+        name: run_tables.build(of_sweep, folder / "runs", plans)
         for name, of_sweep in runs.items()
     }
     for name, figure in figures.items():
@@ -115,8 +115,8 @@ def _measured(path: pathlib.Path, run: SweepRun) -> list[bound.Measured]:
 def _train(runs: Mapping[str, list[SweepRun]], folder: pathlib.Path) -> int:
     stopper = Stopper()
     wanted = {
-        f"{sweep}/{run.name}": run.trained
-        for sweep, of_sweep in runs.items()
+        run.home: run.trained
+        for of_sweep in runs.values()
         for run in of_sweep
         if run.trained is not None
     }

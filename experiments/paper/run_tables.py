@@ -48,7 +48,7 @@ class Tables(NamedTuple):
 def build(
     runs: Iterable[SweepRun], folder: pathlib.Path, plans: pathlib.Path
 ) -> Tables:
-    """Reads records in `folder`, and schedules in `plans`; makes those not there."""
+    """Reads records in `folder`, and schedules in `plans`; plans those not there."""
     run_rows: list[dict[str, Any]] = []
     rounds, evaluations, clients = [], [], []
     for run in tqdm(list(runs), desc="schedules", disable=None, leave=False):
@@ -91,7 +91,7 @@ def build(
 
 def _recorded(run: SweepRun, folder: pathlib.Path) -> records.RecordedRun | None:
     """A run that was trained to its end, with these settings."""
-    path = folder / run.name
+    path = folder / run.home
     if run.trained is None or not (path / records.DONE).is_file():
         return None
     refuse_other_run(path, run.trained)

@@ -10,6 +10,7 @@ import types
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from dpsparfl_jax import config_values
 from dpsparfl_jax.config import RunConfig
 
 from .. import grid, presets
@@ -145,14 +146,19 @@ def _policies_over(setting: str, values: str) -> tuple[Series, ...]:
 _AVERAGED = {"server.averaging": "ema", "length.least_channels": "5"}
 
 
-def _better(efficient: Changes, best: Changes) -> tuple[Series, ...]:
+def _better(*papers: Series, efficient: Changes, best: Changes) -> tuple[Series, ...]:
     """The paper's setting, and what may be done at the same epsilons."""
     return (
-        Series("paper", {}),
-        Series("paper, averaged, ended early", _AVERAGED),
+        *papers,
         Series("efficient", {**_AVERAGED, **efficient}),
         Series("scattering", {**_AVERAGED, **best}),
     )
+
+
+_AS_IN_PAPER = (Series("paper", {}), Series("paper, averaged, ended early", _AVERAGED))
+# Runs so long that one must do for both: an average changes nothing of the models that
+# it is made of, and all channels are in use until the last round or the one before.
+_PAPER_AND_AVERAGE = Series("paper", {"server.averaging": "ema"})
 
 
 _OPTIONS: Mapping[str, Changes] = {
@@ -302,21 +308,28 @@ SWEEPS: dict[str, Sweep] = {
     ),
     # More accuracy at the paper's epsilons.
     "accuracy_fashion": Sweep(
-        "paper_fashion", _better(_EFFICIENT, _SCATTERING), whole=True
+        "paper_fashion",
+        _better(*_AS_IN_PAPER, efficient=_EFFICIENT, best=_SCATTERING),
+        whole=True,
     ),
     "accuracy_mnist": Sweep(
-        "paper_mnist", _better(_EFFICIENT, _SCATTERING), whole=True
+        "paper_mnist",
+        _better(_PAPER_AND_AVERAGE, efficient=_EFFICIENT, best=_SCATTERING),
+        whole=True,
     ),
     "accuracy_cifar": Sweep(
         "paper_cifar",
         _better(
-            {**_EFFICIENT, **_IN_COLOUR},
-            {**_SCATTERING, **_IN_COLOUR, "training.learning_rate": "1"},
+            _PAPER_AND_AVERAGE,
+            efficient={**_EFFICIENT, **_IN_COLOUR},
+            best={**_SCATTERING, **_IN_COLOUR, "training.learning_rate": "1"},
         ),
         whole=True,
     ),
     "accuracy_noniid": Sweep(
-        "paper_fashion_noniid", _better(_EFFICIENT, _SCATTERING), whole=True
+        "paper_fashion_noniid",
+        _better(*_AS_IN_PAPER, efficient=_EFFICIENT, best=_SCATTERING),
+        whole=True,
     ),
     # One option each, beside the paper's setting.
     "accuracy_options": Sweep(
@@ -339,13 +352,35 @@ class SweepRun(NamedTuple):
     sweep: str
     series: Series
     seed: int
-    name: str  # of its folder
+    name: str
+    home: str  # its folder among all runs: equal runs of several sweeps share one
     trained: RunConfig | None  # None: it is only planned
     planned: RunConfig
 
 
 def runs_of(sweep: str, scale: str, base: Changes) -> list[SweepRun]:
-    """All runs of a sweep; `base` says where images lie and other things of speed."""
+    """All runs of a sweep; `base` says where images lie and other things of speed.
+
+    A run that an earlier sweep has too is trained once, and kept with that one.
+    """
+    homes: dict[str, str] = {}
+    for other, what in SWEEPS.items():
+        if what.preset == SWEEPS[sweep].preset:
+            runs = _own_runs(other, scale, base)
+            for run in runs:
+                if run.trained is not None:
+                    homes.setdefault(config_values.digest(run.trained), run.home)
+        if other == sweep:
+            break
+    return [
+        run._replace(home=homes[config_values.digest(run.trained)])
+        if run.trained is not None
+        else run
+        for run in runs
+    ]
+
+
+def _own_runs(sweep: str, scale: str, base: Changes) -> list[SweepRun]:
     what, size = SWEEPS[sweep], SCALES[scale]
     most = size._replace(rounds=0) if what.whole and scale == "full" else size
     preset = presets.get_preset(what.preset).settings
@@ -363,12 +398,14 @@ def runs_of(sweep: str, scale: str, base: Changes) -> list[SweepRun]:
             changes = {**common, **series.changes, "seed": str(seed)}
             trained = what.trained and seed in (what.seeds or size.trained_seeds)
             trained = trained and (scale == "quick" or not what.quick_only)
+            name = grid.run_name({**series.changes, "seed": str(seed)})
             runs.append(
                 SweepRun(
                     sweep,
                     series,
                     seed,
-                    grid.run_name({**series.changes, "seed": str(seed)}),
+                    name,
+                    f"{sweep}/{name}",
                     _trained_run(preset, changes, most) if trained else None,
                     _planned_run(preset, changes),
                 )

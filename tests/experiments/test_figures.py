@@ -15,7 +15,7 @@ from matplotlib import image
 from PIL import Image
 from scipy import stats
 
-from dpsparfl_jax import records
+from dpsparfl_jax import config, config_values, records
 from dpsparfl_jax.errors import InputError
 from experiments import presets
 from experiments.paper import (
@@ -67,6 +67,21 @@ def test_sweeps_are_runs_with_names_of_their_own(name, scale):
             assert run.trained.seed == run.seed
     if not sweeps.SWEEPS[name].trained:
         assert all(run.trained is None for run in runs)
+
+
+def test_equal_runs_of_several_sweeps_are_trained_once():
+    homes: dict[str, config.RunConfig] = {}
+    shared = 0
+    for name in sweeps.SWEEPS:
+        for run in sweeps.runs_of(name, "full", {}):
+            if run.trained is not None:
+                shared += run.home in homes
+                assert homes.setdefault(run.home, run.trained) == run.trained
+    digests = [config_values.digest(settings) for settings in homes.values()]
+    assert len(set(digests)) == len(digests)
+    assert shared >= 9  # policies, solver and accountant begin with the same run
+    (paper, *_) = sweeps.runs_of("accuracy_options", "full", {})
+    assert paper.home == "accuracy_fashion/seed=0"
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +159,7 @@ def test_records_of_other_settings_are_refused(drawn):
         if run.name == "policy=random,seed=1"
     ]
     with pytest.raises(InputError, match="clip_norm"):
-        run_tables.build([other], drawn / "runs/noniid", drawn / "runs/plans")
+        run_tables.build([other], drawn / "runs", drawn / "runs/plans")
 
 
 def test_fairness_is_looked_at_before_clients_retire(drawn):
