@@ -156,6 +156,18 @@ def _better(*papers: Series, efficient: Changes, best: Changes) -> tuple[Series,
 
 
 _AS_IN_PAPER = (Series("paper", {}), Series("paper, averaged, ended early", _AVERAGED))
+# What the paper's small steps leave: the server's rate was chosen on validation images
+# of seed 1000, among 1, 2 and 4, each constant and falling.
+_FASTER_SERVER = Series(
+    "paper, averaged, faster server",
+    {
+        **_AVERAGED,
+        "server.average_decay": "0.8",
+        "server.optimizer": "sgd",
+        "server.learning_rate": "4",
+        "server.rate_schedule": "cosine",
+    },
+)
 # Runs so long that one must do for both: an average changes nothing of the models that
 # it is made of, and all channels are in use until the last round or the one before.
 _PAPER_AND_AVERAGE = Series("paper", {"server.averaging": "ema"})
@@ -309,7 +321,7 @@ SWEEPS: dict[str, Sweep] = {
     # More accuracy at the paper's epsilons.
     "accuracy_fashion": Sweep(
         "paper_fashion",
-        _better(*_AS_IN_PAPER, efficient=_EFFICIENT, best=_SCATTERING),
+        _better(*_AS_IN_PAPER, _FASTER_SERVER, efficient=_EFFICIENT, best=_SCATTERING),
         whole=True,
     ),
     "accuracy_mnist": Sweep(
