@@ -157,7 +157,16 @@ FIGURES: dict[str, Figure] = {
             "ours",
             "more accuracy at the paper's epsilons: averages and an earlier end, "
             "settings that spend epsilon well, and a linear model on fixed features",
-            (Panel(f"accuracy_{name}", "accuracy_both", title, _ROUND, _ACCURACY),),
+            (
+                Panel(f"accuracy_{name}", "accuracy", title, _ROUND, _ACCURACY),
+                Panel(
+                    f"accuracy_{name}",
+                    "accuracy_averaged",
+                    f"{title}, average of models",
+                    _ROUND,
+                    _ACCURACY,
+                ),
+            ),
             (),
         )
         for name, title in (

@@ -39,13 +39,6 @@ def _accuracy_time(tables: Tables) -> pd.DataFrame:
     return _rows(hours, "hours", "accuracy")
 
 
-def _accuracy_both(tables: Tables) -> pd.DataFrame:
-    """Of the last model, and of the average of models where there is one."""
-    averaged = _rows(tables.evaluations, "round", "accuracy_averaged")
-    averaged = averaged.assign(series=averaged["series"] + ", averaged")
-    return pd.concat([_accuracy(tables), averaged])
-
-
 def _last_accuracy(tables: Tables) -> pd.DataFrame:
     return _rows(tables.runs, "value", "accuracy")
 
@@ -60,7 +53,9 @@ def _queue_norm(tables: Tables) -> pd.DataFrame:
 DRAWS: dict[str, Draw] = {
     "accuracy": _accuracy,
     "accuracy_time": _accuracy_time,
-    "accuracy_both": _accuracy_both,
+    "accuracy_averaged": lambda tables: _rows(
+        tables.evaluations, "round", "accuracy_averaged"
+    ),
     "last_accuracy": _last_accuracy,
     "delay": _over_rounds("cumulative_delay_s", _HOUR),
     "running_delay": _over_rounds("running_delay_s"),
@@ -79,7 +74,7 @@ DRAWS: dict[str, Draw] = {
     "afforded": lambda tables: _rows(tables.clients, "epsilon", "afforded"),
 }
 PERCENT = (  # shares, shown in %
-    *("accuracy", "accuracy_time", "accuracy_both", "last_accuracy"),
+    *("accuracy", "accuracy_time", "accuracy_averaged", "last_accuracy"),
     *("late", "wasted", "energy_broken"),
 )
 DOTS = ("participation", "afforded")  # one dot a client, no line
