@@ -374,3 +374,36 @@ def test_the_claims_of_the_results_follow_from_their_tables():
         if name == "full":
             for line in claims.as_markdown(verdicts).splitlines():
                 assert line in RESULTS
+
+
+STUDIED = {
+    "Fashion-MNIST": "fashion",
+    "Fashion-MNIST, Dirichlet(0.2)": "noniid",
+    "MNIST": "mnist",
+    "CIFAR-10": "cifar",
+}
+
+
+def test_the_page_on_accuracy_tells_what_the_tables_have():
+    text = (ROOT / "docs/accuracy.md").read_text()
+    _, _, table = text.partition("| average of models |\n|---|---|---|---|---|\n")
+    shown, images = {}, ""
+    for line in table.partition("\n\n")[0].splitlines():
+        name, series, *cells = [cell.strip() for cell in line.strip("|").split("|")]
+        images = name or images
+        shown[STUDIED[images], series] = cells
+    expected = {}
+    for images in STUDIED.values():
+        path = ROOT / f"experiments/results/full/accuracy_{images}_runs.csv"
+        runs = pd.read_csv(path).dropna(subset="accuracy") if path.exists() else None
+        for series, own in () if runs is None else runs.groupby("series"):
+            own = own.sort_values("seed")
+            assert list(own["seed"]) == [0, 1, 2]
+            expected[images, series] = [
+                " / ".join(f"{count:.0f}" for count in own["trained_rounds"]),
+                *(
+                    " / ".join(f"{100 * share:.1f}" for share in own[name].dropna())
+                    for name in ("accuracy", "accuracy_averaged")
+                ),
+            ]
+    assert shown == expected
