@@ -13,7 +13,7 @@ from dpsparfl_jax.report.traces import plain
 FIELDS = (  # of a client that sends
     *("client", "channel", "downlink", "training", "upload", "keep", "late", "lost"),
 )
-MOST_SLOTS = 12_000  # of all runs of a page: some 40 letters each
+MOST_SLOTS = 6_000  # of all runs of a page: some 40 letters each
 
 
 def plan_of(run: RecordedRun) -> Schedule | None:

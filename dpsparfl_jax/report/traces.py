@@ -12,8 +12,8 @@ from dpsparfl_jax.report import charts as chart_lib
 from dpsparfl_jax.report.charts import Chart, Curve, Shown
 from dpsparfl_jax.report.palette import GUIDE
 
-_POINTS = 4_000  # of all curves of a chart on the page, roughly
-_FEWEST, _MOST = 150, 1000  # of a curve
+_POINTS = 3_000  # of all curves of a chart on the page, roughly
+_FEWEST, _MOST = 100, 1000  # of a curve
 _EVERY_TICK = 8  # rounds up to which each has a tick
 
 

@@ -30,11 +30,18 @@ function dressed({data, layout}) {
   return [JSON.parse(text), made, settings];
 }
 const draw = box => Plotly.react(box, ...dressed(spec.charts[box.id]));
+async function drawAll() {  // one after the other, so that the first are there at once
+  for (const box of boxes) {
+    await new Promise(done => setTimeout(done));
+    await draw(box);
+  }
+  paint();
+}
 
 function paint() {
   const few = keys.filter(isOn).length <= spec.few;
   const on = run => isOn(keys[run]);
-  for (const box of boxes) {
+  for (const box of boxes.filter(box => box.data)) {
     const own = box.data.map((_, i) => i).filter(i => box.data[i].meta.runs?.length);
     const seen = ({runs, band}) => (few || !band) && runs.some(on);
     const visible = own.map(i => seen(box.data[i].meta));
@@ -96,9 +103,5 @@ all(".wide table").forEach((table, number) => {
   table.parentNode.after(line);
 });
 
-Promise.all(boxes.map(draw)).then(made => {
-  paint();
-  document.body.dataset.drawn = made.length;
-});
-dark.onchange = () =>
-  Promise.all(boxes.map(draw)).then(paint).then(() => onTheme.forEach(again => again()));
+drawAll().then(() => { document.body.dataset.drawn = boxes.length; });
+dark.onchange = () => drawAll().then(() => onTheme.forEach(again => again()));
