@@ -61,7 +61,9 @@ def write_report(
     for name, one in maps.items():
         chart_pictures.save(heat_maps.heat_figure(one), folder / f"{name}.png")
     spec = _spec(ranked, shown, maps)
-    head = headline.headline(headline.of_groups(ranked)) + _counts(runs, ranked)
+    head = headline.headline(headline.of_groups(ranked), thinned=True) + _counts(
+        runs, ranked
+    )
     body = _charts(ranked, shown, few, maps, spec) + _tables(told, ranked)
     on = {one.number for one in few}
     scripts = ("group_page.js",)

@@ -98,8 +98,8 @@ def _evaluations(
     return made
 
 
-def headline(candidates: Sequence[Candidate]) -> str:
-    """The sentences as HTML; empty if there is nothing to tell."""
+def headline(candidates: Sequence[Candidate], *, thinned: bool = False) -> str:
+    """The sentences as HTML; `thinned` says that not every evaluation is known."""
     told = [one for one in candidates if one.done] or list(candidates)
     if not told:
         return "<p class=lead>No model has been tested yet.</p>\n"
@@ -110,10 +110,11 @@ def headline(candidates: Sequence[Candidate]) -> str:
     unfinished = (
         "" if told[0].done else " No run is finished: this is how far they are."
     )
+    some = ", among those that thinned curves keep" if thinned else ""
     return (
         f"{lines}<p><small>Accuracies are those of the last tests of the model up to "
-        "that epsilon or time. Who is best is chosen by these very numbers, which "
-        f"flatters the best a little.{unfinished}</small></p>\n"
+        f"that epsilon or time{some}. Who is best is chosen by these very numbers, "
+        f"which flatters the best a little.{unfinished}</small></p>\n"
     )
 
 

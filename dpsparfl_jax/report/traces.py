@@ -35,6 +35,7 @@ def _thin(curve: Curve, most: int) -> Curve:
 def layout(x_label: str, y_label: str, **more: Any) -> dict[str, Any]:
     """What all charts look like."""
     axis = {"zeroline": False, "automargin": True, "ticks": "outside"}
+    axis |= {"exponentformat": "none", "separatethousands": True}
     across = {**axis, "title": {"text": x_label}, "showgrid": False}
     if x_label == "round":
         across |= {"tickformat": ",d", "nticks": _EVERY_TICK}
