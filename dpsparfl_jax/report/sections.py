@@ -183,16 +183,8 @@ def made_section(runs: Sequence[RecordedRun | IndexedRun]) -> str:
         if words:
             made[words] = None
     lines = "".join(f"<li>{html.escape(words)}</li>" for words in made)
-    first = html.escape(runs[0].name)
-    return f"""<h2>How this was made</h2>
-<ul>{lines}
-<li>A run again, with all of its settings:
-<code>dpsparfl run --config={first}/manifest.json --out=NEW_FOLDER</code></li>
-<li>These charts as PDF, in the width of a column:
-<code>dpsparfl report FOLDER --paper</code>; the camera above a chart saves it as PNG.
-</li><li>Beside this page: <code>runs.csv</code>, <code>rounds.csv</code> and PNG files
-of the main charts.</li></ul>
-"""
+    commands = page_lib.asset("commands.html").replace("RUN", html.escape(runs[0].name))
+    return f"<h2>How this was made</h2>\n<ul>{lines}\n{commands}</ul>\n"
 
 
 def _made_with(run: RecordedRun | IndexedRun) -> str:
