@@ -1,17 +1,12 @@
 """How settings differ in what came of them: paired by seed, with 95% intervals."""
 
-import bisect
 import pathlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import pandas as pd
-
 from dpsparfl_jax import records
-from dpsparfl_jax.records import columns, groups
+from dpsparfl_jax.records import columns, comparisons, groups
 from dpsparfl_jax.records.columns import finite
-
-from .paper.statistics import interval
 
 EQUAL_DELAY, COMMON_DELAY = "accuracy_at_equal_delay", "equal_delay_s"
 _ACCURACIES = ("accuracy", "best_accuracy", "accuracy_averaged")
@@ -72,8 +67,8 @@ def value(run: records.IndexedRun, name: str) -> float | None:
 
 def estimate(values: Sequence[float | None]) -> Estimate:
     """Mean and interval of the values that are there."""
-    series = pd.Series(values, dtype=float)
-    return Estimate(*interval(series), int(series.notna().sum()))
+    there = [value for value in values if value is not None]
+    return Estimate(*comparisons.interval(there), len(there))
 
 
 def result(group: groups.Group, name: str) -> Estimate:
@@ -95,9 +90,7 @@ class Curves(dict[pathlib.Path, list[tuple[float, float]]]):
 
     def at(self, run: records.IndexedRun, delay_s: float) -> float | None:
         """The accuracy of the last evaluation up to a delay; None before the first."""
-        known = self[run.path]
-        count = bisect.bisect_right(known, delay_s, key=lambda point: point[0])
-        return known[count - 1][1] if count else None
+        return comparisons.accuracy_at(self[run.path], delay_s)
 
 
 def difference(first: groups.Group, second: groups.Group, curves: Curves) -> Difference:

@@ -11,10 +11,14 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
 from dpsparfl_jax.report import group_charts, plan_pictures
-from dpsparfl_jax.report.charts import CHARTS, FEW, GUIDE, Chart, Curve, Shown
+from dpsparfl_jax.report.charts import CHARTS, FEW, Chart, Curve, Shown
+from dpsparfl_jax.report.palette import GUIDE
 from dpsparfl_jax.storage import replacing, writing
 
-_ALONE = "accuracy_rounds accuracy_delay keep_rate epsilon participation energy"
+_ALONE = (
+    "accuracy_rounds accuracy_delay accuracy_epsilon keep_rate epsilon participation "
+    "energy"
+)
 FIGURES: dict[str, tuple[str, ...]] = {key: (key,) for key in _ALONE.split()} | {
     "delay": ("delay", "mean_delay"),
     "queues": ("delay_queue", "fairness_queue"),

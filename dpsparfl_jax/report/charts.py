@@ -1,10 +1,12 @@
 """Charts of recorded runs as lists of curves.
 
 The page and the PNG files only differ in how they draw them; a run has the same colour
-and dashes in both.
+and dashes in both. Runs that differ in their seed alone may be shown as one: columns of
+its rounds are then means, with `NAME_low` and `NAME_high` beside them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -13,25 +15,15 @@ from numpy.typing import NDArray
 
 from dpsparfl_jax.records import RecordedRun
 from dpsparfl_jax.records.columns import label
+from dpsparfl_jax.report import palette
 
 Floats = NDArray[np.float64]
-# Okabe and Ito's colours, without those too pale on white; then other dashes.
-COLOURS = "#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9 #4D4D4D".split()
-DASHES: tuple[tuple[int, ...], ...] = (
-    *((), (6, 3), (2, 2), (8, 3, 2, 3), (12, 4), (8, 2, 2, 2, 2, 2), (4, 1), (1, 4)),
-    (14, 3, 4, 3),
-)
-MARKERS = (  # for plotly and for matplotlib
-    *(("circle", "o"), ("square", "s"), ("diamond", "D"), ("triangle-up", "^")),
-    *(("triangle-down", "v"), ("pentagon", "p"), ("star", "*"), ("hexagon", "h")),
-    ("cross", "P"),
-)
-GUIDE = "#767676"  # targets, diagonals and budgets
+_WINDOWS = 40  # of rounds, in which keep rates are pooled
 FEW = 6  # runs up to which a legend takes little room and bands can be told apart
 
 
 class Shown(NamedTuple):
-    """One run as charts need it."""
+    """One run, or one setting with several seeds, as charts need it."""
 
     number: int
     name: str
@@ -39,8 +31,10 @@ class Shown(NamedTuple):
     dashes: tuple[int, ...]
     marker: tuple[str, str]
     rounds: pd.DataFrame
-    clients: pd.DataFrame
+    clients: pd.DataFrame  # of the first seed
     target_s: float | None
+    private: bool = True
+    settings: Mapping[str, str] = MappingProxyType({})  # in which runs differ
 
 
 class Curve(NamedTuple):
@@ -69,20 +63,24 @@ class Chart(NamedTuple):
 
 def show(number: int, run: RecordedRun) -> Shown:
     """A run, its looks and what follows from its rounds."""
-    rounds = run.rounds.copy()
-    if len(rounds):
-        rounds["mean_delay_s"] = rounds["cumulative_delay_s"] / rounds["round"]
-        rounds["sending"] = rounds["clients"].map(len)
-    again = number // len(COLOURS) % len(DASHES)
     return Shown(
         number,
         run.name,
-        COLOURS[number % len(COLOURS)],
-        DASHES[again],
-        MARKERS[again],
-        rounds,
+        *palette.look(number),
+        with_derived(run.rounds),
         run.clients,
         run.manifest["config"].get("schedule", {}).get("delay_target_s"),
+        run.private,
+    )
+
+
+def with_derived(rounds: pd.DataFrame) -> pd.DataFrame:
+    """Rounds with columns that follow from the recorded ones."""
+    if rounds.empty:
+        return rounds
+    return rounds.assign(
+        mean_delay_s=rounds["cumulative_delay_s"] / rounds["round"],
+        sending=rounds["clients"].map(len),
     )
 
 
@@ -99,8 +97,33 @@ def _line(one: Shown, x: str, y: str, kind: str = "line", label: str = "") -> Cu
     return Curve(one.name + label, across[finite], up[finite], kind, (one.number,), one)
 
 
-def _lines(y: str, x: str = "round") -> Callable[[Sequence[Shown]], list[Curve]]:
-    return lambda runs: [_line(one, x, y) for one in runs if len(one.rounds)]
+def lines(y: str, x: str = "round") -> Callable[[Sequence[Shown]], list[Curve]]:
+    """A line for each, and a band over seeds where these differ."""
+
+    def curves(runs: Sequence[Shown]) -> list[Curve]:
+        started = [one for one in runs if len(one.rounds)]
+        bands = [_seeds_band(one, x, y) for one in started]
+        means = [_line(one, x, y) for one in started]
+        return [*filter(None, bands), *(mean for mean in means if mean.x.size)]
+
+    return curves
+
+
+def _seeds_band(one: Shown, x: str, y: str) -> Curve | None:
+    """From the least to the largest of the seeds; None where all are the same."""
+    across, low, high = (
+        numbers(one.rounds, name) for name in (x, f"{y}_low", f"{y}_high")
+    )
+    there = np.isfinite(across) & np.isfinite(low) & np.isfinite(high)
+    if not np.any(low[there] < high[there]):
+        return None
+    return around(one, across[there], low[there], high[there])
+
+
+def around(one: Shown, across: Floats, low: Floats, high: Floats) -> Curve:
+    """A band between two curves."""
+    x, y = np.append(across, across[::-1]), np.append(high, low[::-1])
+    return Curve(one.name, x, y, "band", (one.number,), one)
 
 
 def _accuracies(x: str = "round") -> Callable[[Sequence[Shown]], list[Curve]]:
@@ -108,25 +131,31 @@ def _accuracies(x: str = "round") -> Callable[[Sequence[Shown]], list[Curve]]:
 
     def curves(runs: Sequence[Shown]) -> list[Curve]:
         name = "accuracy_averaged"
-        beside = [_line(one, x, name, "thin", ": averaged") for one in runs]
-        return _lines("accuracy", x)(runs) + [one for one in beside if one.x.size]
+        told = [one for one in runs if one.private or not x.startswith("epsilon")]
+        beside = [_line(one, x, name, "thin", ": averaged") for one in told]
+        return lines("accuracy", x)(told) + [one for one in beside if one.x.size]
 
     return curves
+
+
+def private_lines(y: str, x: str = "round") -> Callable[[Sequence[Shown]], list[Curve]]:
+    """Lines of those whose epsilons mean something."""
+    return lambda runs: lines(y, x)([one for one in runs if one.private])
 
 
 def _delays(y: str) -> Callable[[Sequence[Shown]], list[Curve]]:
     """One line a run, and the targets they aim at."""
 
     def curves(runs: Sequence[Shown]) -> list[Curve]:
-        lines = _lines(y)(runs)
+        made = lines(y)(runs)
         aims = {one.target_s for one in runs if one.target_s and len(one.rounds)}
-        last = max([float(line.x[-1]) for line in lines if len(line.x)], default=1.0)
+        last = max([float(np.max(one.x)) for one in made if len(one.x)], default=1.0)
         across = np.array([1.0, last])
         for aim in sorted(aims):
             whose = tuple(one.number for one in runs if one.target_s == aim)
             up = np.full(2, float(aim))
-            lines.append(Curve(f"target {aim:g} s", across, up, "guide", whose))
-        return lines
+            made.append(Curve(f"target {aim:g} s", across, up, "guide", whose))
+        return made
 
     return curves
 
@@ -135,10 +164,39 @@ def _fairness(runs: Sequence[Shown]) -> list[Curve]:
     bands = []
     for one in runs:
         low, high = (_line(one, "round", f"fairness_queue_{e}") for e in ("min", "max"))
-        x, y = np.append(high.x, low.x[::-1]), np.append(high.y, low.y[::-1])
-        if len(one.rounds):
-            bands.append(Curve(one.name, x, y, "band", (one.number,), one))
-    return bands + _lines("fairness_queue_mean")(runs)
+        if low.x.size == high.x.size > 0:
+            bands.append(around(one, low.x, low.y, high.y))
+    means = [_line(one, "round", "fairness_queue_mean") for one in runs]
+    return bands + [mean for mean in means if mean.x.size]
+
+
+def keep_quantiles(one: Shown, shares: Sequence[float]) -> tuple[Floats, Floats]:
+    """Windows of rounds [W], and quantiles [shares, W] of what senders keep in them."""
+    told = "keep_rates" if "keep_rates" in one.rounds else "keep_rate_mean"
+    if told not in one.rounds:
+        return np.empty(0), np.empty((len(shares), 0))
+    pairs = zip(numbers(one.rounds, "round"), one.rounds[told], strict=True)
+    kept = [(at, np.atleast_1d(np.asarray(rates, float))) for at, rates in pairs]
+    kept = [(at, rates) for at, rates in kept if np.isfinite(rates).any()]
+    count = min(len(kept), max(8, min(_WINDOWS, len(kept) // 4)))
+    windows = np.array_split(np.arange(len(kept)), max(count, 1))
+    windows = [window for window in windows if window.size]
+    across = [np.mean([kept[number][0] for number in window]) for window in windows]
+    pooled = [np.concatenate([kept[number][1] for number in w]) for w in windows]
+    found = [np.quantile(rates[np.isfinite(rates)], shares) for rates in pooled]
+    return np.array(across), np.reshape(found, (-1, len(shares))).T
+
+
+def _keep_rates(runs: Sequence[Shown]) -> list[Curve]:
+    """The median of what senders keep, and a band with the middle eight tenths."""
+    bands, medians = [], []
+    for one in runs:
+        across, (low, middle, high) = keep_quantiles(one, (0.1, 0.5, 0.9))
+        if across.size:
+            bands.append(around(one, across, low, high))
+            own = ((one.number,), one)
+            medians.append(Curve(one.name, across, middle, "line", *own))
+    return bands + medians
 
 
 def _cohorts(runs: Sequence[Shown]) -> list[Curve]:
@@ -157,7 +215,9 @@ def _dots(one: Shown, x: Floats, y: Floats) -> Curve:
 def _epsilons(runs: Sequence[Shown]) -> list[Curve]:
     """Spent by every client, runs side by side; a mark where a budget ends."""
     spent = {one.number: numbers(one.clients, "epsilon_spent") for one in runs}
-    private = [one for one in runs if np.isfinite(spent[one.number]).any()]
+    private = [
+        one for one in runs if one.private and np.isfinite(spent[one.number]).any()
+    ]
     dots, marks = [], dict[bytes, Curve]()
     for place, one in enumerate(private):
         client, asked = (numbers(one.clients, c) for c in ("client", "epsilon_asked"))
@@ -193,26 +253,46 @@ CHARTS = {
         label("accuracy", "test accuracy"),
         _accuracies("cumulative_delay_s"), percent=True,
     ),
-    "loss": Chart("Test loss", "round", label("loss", "test loss"), _lines("loss")),
-    "keep_rate": Chart("Keep rate", "round", label("keep_rate_mean", "mean keep rate"),
-        _lines("keep_rate_mean"),
-        "Mean over the clients that send."),
+    "accuracy_epsilon": Chart(
+        "Test accuracy by largest epsilon", "largest epsilon that a client has spent",
+        label("accuracy", "test accuracy"), _accuracies("epsilon_max"),
+        "Of the client that has spent most; private runs only.", True
+    ),
+    "accuracy_epsilon_mean": Chart(
+        "Test accuracy by mean epsilon", "mean epsilon that clients have spent",
+        label("accuracy", "test accuracy"), _accuracies("epsilon_mean"),
+        "Mean over all clients; private runs only.", True
+    ),
+    "accuracy_energy": Chart(
+        "Test accuracy by energy",
+        label("cumulative_energy_j", "energy of all clients so far"),
+        label("accuracy", "test accuracy"),
+        _accuracies("cumulative_energy_j"), percent=True,
+    ),
+    "loss": Chart("Test loss", "round", "test loss (nats)", lines("loss")),
+    "keep_rate": Chart("Keep rates", "round", "share of coordinates kept", _keep_rates,
+        "Median of the clients that send, in windows of rounds; bands, up to "
+        f"{FEW} curves: 10% to 90% of them.", True, True),
     "delay": Chart("Round delay", "round", label("round_delay_s"),
         _delays("round_delay_s"),
-        "Of the slowest client that sends; dashed: the target."),
+        "Of the slowest client that sends; dashed: the target.", from_zero=True),
     "mean_delay": Chart("Mean round delay so far", "round", "mean delay (s)",
-        _delays("mean_delay_s"), "Dashed: the target."),
+        _delays("mean_delay_s"), "Dashed: the target.", from_zero=True),
     "delay_queue": Chart("Delay queue", "round", label("delay_queue"),
-        _lines("delay_queue")),
+        lines("delay_queue")),
     "fairness_queue": Chart("Fairness queue", "round", "fairness queue", _fairness,
-        f"Mean of clients; bands, up to {FEW} runs: from the least to the largest."),
+        f"Mean of clients; bands, up to {FEW} curves: from the least to the largest."),
+    "epsilon_rounds": Chart("Privacy spent", "round",
+        "largest epsilon spent", private_lines("epsilon_max"),
+        "Of the client that has spent most.", from_zero=True),
     "epsilon": Chart("Privacy spent by client", "client", "epsilon", _epsilons,
         "Dots: spent. Horizontal marks: the client's budget.", from_zero=True),
-    "participation": Chart("Participation by client", "participation rate beta",
-        "share of rounds", _shares, "On the diagonal: as often as it should."),
+    "participation": Chart("Participation by client",
+        "share of rounds that it should have (beta)", "share of rounds that it had",
+        _shares, "A dot a client; on the diagonal: as often as it should."),
     "energy": Chart("Energy of all clients", "round",
         label("cumulative_energy_j", "energy so far"),
-        _lines("cumulative_energy_j"), from_zero=True),
+        lines("cumulative_energy_j"), from_zero=True),
     "clients": Chart("Clients", "round", "clients", _cohorts,
         "Lines: clients with budget left. Fine dots: clients that send.",
         from_zero=True),

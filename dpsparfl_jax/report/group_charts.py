@@ -1,15 +1,15 @@
 """Charts of groups of runs: means over seeds, with bands from least to largest."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
 from dpsparfl_jax.records import groups
 from dpsparfl_jax.records.columns import label
-from dpsparfl_jax.report import charts
-from dpsparfl_jax.report.charts import Chart, Curve, Shown
+from dpsparfl_jax.report import charts, palette
+from dpsparfl_jax.report.charts import Chart, Shown, lines, private_lines
 
 MOST_DRAWN = 36  # groups that have curves
 
@@ -40,70 +40,55 @@ def show(drawn: Sequence[groups.Group], first: Sequence[int]) -> list[Shown]:
 
 def _show(number: int, look: int, group: groups.Group) -> Shown:
     """A column of its rounds has its mean, and `_low` and `_high` beside it."""
-    again = look // len(charts.COLOURS) % len(charts.DASHES)
+    names = groups.short_names(list(group.settings))
+    values = map(groups.as_text, group.settings.values())
     return Shown(
         number,
         group.name,
-        charts.COLOURS[look % len(charts.COLOURS)],
-        charts.DASHES[again],
-        charts.MARKERS[again],
+        *palette.look(look),
         groups.bands(group.runs),
         pd.DataFrame(),
         None,
+        group.private,
+        dict(zip(names, values, strict=True)),
     )
-
-
-def _banded(y: str, x: str = "round") -> Callable[[Sequence[Shown]], list[Curve]]:
-    """A band and a line for each group; no band where all seeds are the same."""
-
-    def curves(shown: Sequence[Shown]) -> list[Curve]:
-        bands, lines = [], []
-        for one in shown:
-            across, mean, low, high = (
-                charts.numbers(one.rounds, name)
-                for name in (x, y, f"{y}_low", f"{y}_high")
-            )
-            there = np.isfinite(across) & np.isfinite(mean)
-            across, low, high = across[there], low[there], high[there]
-            if not across.size:
-                continue
-            look = ((one.number,), one)
-            if np.any(low < high):
-                around = np.append(across, across[::-1]), np.append(high, low[::-1])
-                bands.append(Curve(one.name, *around, "band", *look))
-            lines.append(Curve(one.name, across, mean[there], "line", *look))
-        return bands + lines
-
-    return curves
 
 
 _BAND = f"Mean over seeds; bands, up to {charts.FEW} settings: least to largest."
 CHARTS = {
     "accuracy_rounds": Chart("Test accuracy by round", "round",
-        label("accuracy", "test accuracy"), _banded("accuracy"), _BAND, True),
+        label("accuracy", "test accuracy"), lines("accuracy"), _BAND, True),
     "accuracy_delay": Chart("Test accuracy by delay",
         label("cumulative_delay_s", "delay so far, mean"),
         label("accuracy", "test accuracy"),
-        _banded("accuracy", "cumulative_delay_s"), "At the mean delay of each round.",
+        lines("accuracy", "cumulative_delay_s"), "At the mean delay of each round.",
         True),
     "accuracy_averaged": Chart("Accuracy of the average of models", "round",
-        label("accuracy_averaged", "test accuracy"), _banded("accuracy_averaged"),
+        label("accuracy_averaged", "test accuracy"), lines("accuracy_averaged"),
         percent=True),
-    "loss": Chart("Test loss", "round", label("loss", "test loss"), _banded("loss")),
-    "epsilon": Chart("Privacy spent", "round", "epsilon of who spent most",
-        _banded("epsilon_max"), from_zero=True),
+    "accuracy_epsilon": Chart("Test accuracy by largest epsilon",
+        "largest epsilon that a client has spent, mean",
+        label("accuracy", "test accuracy"), private_lines("accuracy", "epsilon_max"),
+        "Of the client that has spent most; private runs only.", True),
+    "loss": Chart("Test loss", "round", "test loss (nats)", lines("loss")),
+    "epsilon": Chart("Privacy spent", "round",
+        "largest epsilon spent", private_lines("epsilon_max"),
+        "Of the client that has spent most.", from_zero=True),
     "delay": Chart("Delay", "round", label("cumulative_delay_s", "delay so far"),
-        _banded("cumulative_delay_s"), from_zero=True),
+        lines("cumulative_delay_s"), from_zero=True),
     "energy": Chart("Energy of all clients", "round",
         label("cumulative_energy_j", "energy so far"),
-        _banded("cumulative_energy_j"), from_zero=True),
+        lines("cumulative_energy_j"), from_zero=True),
     "keep_rate": Chart("Keep rate", "round", label("keep_rate_mean", "mean keep rate"),
-        _banded("keep_rate_mean"), "Mean over the clients that send."),
+        lines("keep_rate_mean"), "Mean over the clients that send."),
     "delay_queue": Chart("Delay queue", "round", label("delay_queue"),
-        _banded("delay_queue")),
+        lines("delay_queue")),
     "clients": Chart("Clients with budget left", "round", "clients",
-        _banded("live_clients"), from_zero=True),
+        lines("live_clients"), from_zero=True),
 }  # fmt: skip
 FIGURES = {
-    key: (key,) for key in ("accuracy_rounds", "accuracy_delay", "epsilon", "energy")
+    key: (key,)
+    for key in (
+        *("accuracy_rounds", "accuracy_delay", "accuracy_epsilon", "epsilon", "energy"),
+    )
 } | {"delay": ("delay", "keep_rate")}

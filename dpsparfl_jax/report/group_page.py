@@ -6,10 +6,11 @@ Everything is a function of what indexes and folders tell; nothing here trains.
 import csv
 import html
 import io
-import json
 import pathlib
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.records import IndexedRun, groups
@@ -19,8 +20,11 @@ from dpsparfl_jax.report import (
     chart_pictures,
     charts,
     group_charts,
+    headline,
     heat_maps,
     page,
+    sections,
+    traces,
     writing,
 )
 from dpsparfl_jax.report.heat_maps import HeatMap
@@ -31,54 +35,6 @@ _TOLD = (
     *("accuracy", "delay_s", "epsilon_max", "energy_j", "best_accuracy", "fairness"),
     "rounds",
 )
-_SCRIPT = """
-const table = spec.table, body = document.querySelector("#groups tbody");
-const settings_count = table.heads.length - table.forms.length;
-let order = table.rows.map((_, i) => i), start = 0;
-const plain = cell => Array.isArray(cell) ? cell[0] : cell;
-const write = (x, {percent, digits}) => x === null ? "-" : typeof x === "string" ? x :
-  percent ? (100 * x).toFixed(2) + "%" :
-  x.toLocaleString("en", {maximumFractionDigits: digits});
-function cellText(cell, at) {
-  if (at < settings_count) return cell;
-  const form = table.forms[at - settings_count];
-  if (!Array.isArray(cell)) return write(cell, form);
-  const [mean, low, high] = cell.map(x => write(x, form));
-  return low === high ? mean : `${mean} (${low} to ${high})`;
-}
-function fill() {
-  start = Math.max(0, Math.min(start, order.length - 1));
-  start -= start % table.page;
-  const shown = order.slice(start, start + table.page);
-  body.replaceChildren(...shown.map(number => {
-    const line = document.createElement("tr");
-    line.append(...table.rows[number].map((cell, at) => {
-      const box = document.createElement("td");
-      box.textContent = cellText(cell, at);
-      return box;
-    }));
-    return line;
-  }));
-  document.getElementById("where").textContent =
-    `${start + 1} to ${start + shown.length} of ${order.length}`;
-}
-const below = (x, y) => x === y ? 0 : x === null ? 1 : y === null ? -1 :
-  typeof x === "number" && typeof y === "number" ? x - y :
-  parseFloat(x) - parseFloat(y) || String(x).localeCompare(String(y));
-for (const head of all("#groups th")) head.onclick = () => {
-  const way = head.dataset.way = -(head.dataset.way || 1), at = head.cellIndex;
-  const value = number => plain(table.rows[number][at]);
-  order.sort((a, b) => way * below(value(a), value(b)));
-  start = 0;
-  fill();
-};
-document.getElementById("before").onclick = () => { start -= table.page; fill(); };
-document.getElementById("after").onclick = () => { start += table.page; fill(); };
-fill();
-const drawn = setInterval(() => {
-  if (document.body.dataset.drawn) { clearInterval(drawn); paint(); }
-}, 20);
-"""
 _PAGE_LINES = 100  # of the table
 
 
@@ -105,12 +61,14 @@ def write_report(
     for name, one in maps.items():
         chart_pictures.save(heat_maps.heat_figure(one), folder / f"{name}.png")
     spec = _spec(ranked, shown, maps)
-    body = _head(runs, told, ranked) + _charts(ranked, shown, few, maps, spec)
-    on = {one.number for one in few}
-    text = json.dumps(spec, allow_nan=False, separators=(",", ":"))
-    write_whole(
-        folder / writing.PAGE, page.frame(title, body, shown, on, text, _SCRIPT)
+    head = headline.headline(headline.of_groups(ranked), thinned=True) + _counts(
+        runs, ranked
     )
+    body = _charts(ranked, shown, few, maps, spec) + _tables(told, ranked)
+    on = {one.number for one in few}
+    scripts = ("group_page.js",)
+    whole = page.frame(title, head, body, shown, on, spec, scripts)
+    write_whole(folder / writing.PAGE, whole)
     return folder / writing.PAGE
 
 
@@ -136,15 +94,11 @@ def _spec(
     ranked: Sequence[Group], shown: Sequence[charts.Shown], maps: dict[str, HeatMap]
 ) -> dict[str, Any]:
     """All that scripts need: charts, maps, and the table of groups."""
-    lines = page.line_charts(shown, group_charts.CHARTS)
+    lines = traces.line_charts(shown, group_charts.CHARTS)
     for chart in lines.values():
         chart["data"] = [_short(trace) for trace in chart["data"]]
     heats = {name: heat_maps.heat_chart(one) for name, one in maps.items()}
-    return {
-        "charts": {**heats, **lines},
-        "few": charts.FEW,
-        "table": table_of(ranked),
-    }
+    return {"charts": {**heats, **lines}, "table": table_of(ranked)}
 
 
 def _short(trace: dict[str, Any]) -> dict[str, Any]:
@@ -156,13 +110,12 @@ def _short(trace: dict[str, Any]) -> dict[str, Any]:
 
 
 def _few_digits(values: Sequence[float | None]) -> list[float | None]:
-    short = [None if value is None else float(f"{value:.4g}") for value in values]
-    return [int(x) if x is not None and x.is_integer() else x for x in short]
+    return traces.plain([np.nan if value is None else value for value in values], 4)
 
 
 def table_of(ranked: Sequence[Group]) -> dict[str, Any]:
     """One row a group: settings, number of runs, mean with least and largest."""
-    heads = writing.headings()
+    heads = sections.headings()
     forms = [{"percent": False, "digits": 0}]
     forms += [
         {"percent": form.endswith("%}"), "digits": 3 if ".3f" in form else 1}
@@ -192,15 +145,13 @@ def _cell(group: Group, name: str) -> Any:
 
 
 def _rounded(value: float) -> float:
-    """Four digits, or all before the point: whole numbers take fewer letters."""
-    short = float(f"{value:.4g}") if abs(value) < 1000 else round(value)
+    """Four digits, or one after the point: whole numbers take fewer letters."""
+    short = float(f"{value:.4g}") if abs(value) < 1000 else round(value, 1)
     return int(short) if float(short).is_integer() else short
 
 
-def _head(
-    runs: Sequence[IndexedRun], told: Sequence[IndexedRun], ranked: Sequence[Group]
-) -> str:
-    """What there is, in words, and the table of groups."""
+def _counts(runs: Sequence[IndexedRun], ranked: Sequence[Group]) -> str:
+    """How many runs and settings there are, and what is left out."""
     done = sum(run.done for run in runs)
     left = len(runs) - done
     unfinished = f" {left:,} {'is' if left == 1 else 'are'} unfinished" if left else ""
@@ -208,11 +159,15 @@ def _head(
         unfinished += ", and told of in runs.csv alone."
     elif left:
         unfinished += ", which is all there is: numbers are those of the last rounds."
-    words = (
+    return (
         f"<p>{len(runs):,} runs.{unfinished} Those that differ in their seed alone are "
         f"one of {len(ranked):,} settings, which have the mean over their runs here "
         "(and from the least to the largest); runs.csv has every run.</p>\n"
     )
+
+
+def _tables(told: Sequence[IndexedRun], ranked: Sequence[Group]) -> str:
+    """The table of groups, which a script fills, and what epsilons mean."""
     heads = "".join(
         f"<th>{html.escape(title)}</th>" for title in table_of(ranked[:1])["heads"]
     )
@@ -223,25 +178,25 @@ def _head(
         '<small id="where"></small></p>\n'
     )
     return (
-        f"{words}<h2>Settings, the best accuracy first</h2>\n{table}<p><small>Accuracy "
+        f"<h2>Settings, the best accuracy first</h2>\n{table}<p><small>Accuracy "
         "is on test images, at the last evaluation; delay and energy are of all "
         "rounds; fairness is Jain's index of participations over rates (1 is best). "
-        f"Click a heading to sort.</small></p>\n{writing.privacy_section(told)}"
-        f"{_shared(told)}"
+        f"Click a heading to sort.</small></p>\n{sections.privacy_section(told)}"
+        f"{_shared(told)}{sections.made_section(told)}"
     )
 
 
 def _shared(told: Sequence[IndexedRun]) -> str:
     """The settings that all runs share, folded away."""
     apart = {*groups.differing(told), "seed"}
-    settings = writing.settings_of(told[0])
+    settings = sections.settings_of(told[0])
     lines = [
         {"setting": html.escape(name), "value": html.escape(str(value))}
         for name, value in settings.items()
         if name not in apart
     ]
     fold = f"<summary>{len(lines)} settings that all runs share</summary>"
-    return f"<details>{fold}\n{writing.html_table(lines)}</details>\n"
+    return f"<details>{fold}\n{sections.html_table(lines)}</details>\n"
 
 
 def _charts(
@@ -267,10 +222,12 @@ def _charts(
             "between. "
         )
     if len(few) < len(shown):
-        which += f"{len(few)} of these are switched on at first. "
+        which += f"{len(few)} of {len(shown)} curves are switched on at first. "
     about = (
         f"{which}Click a setting in the legend to switch it off or on, twice to see it "
         "alone. Curves are means over seeds, at rounds that all seeds reach; they are "
         "thinned, here and in rounds.csv, and folders have every round."
     )
-    return page.charts_section(spec["charts"], maps_words | lines_words, about)
+    return page.charts_section(
+        "Charts", spec["charts"], maps_words | lines_words, about
+    )

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from dpsparfl_jax.records import groups
 from dpsparfl_jax.records.columns import summary_columns
 from dpsparfl_jax.records.groups import Group
-from dpsparfl_jax.report import page
+from dpsparfl_jax.report import traces
 
 Cells = NDArray[np.float64]
 METRICS = ("accuracy", "best_accuracy", "delay_s", "epsilon_max")
 _MOST_VALUES = 200  # of a setting that a map has an axis for
 _MOST_CELLS = 8000  # of all choices of a map, beside the first
+_UNITS = {"s": "s", "j": "J", "w": "W", "m": "m", "hz": "Hz", "db": "dB", "mb": "MB"}
 _WRITTEN = 150  # cells up to which each has its number in it
 
 
@@ -42,7 +43,12 @@ class HeatMap(NamedTuple):
     y_values: list[str]
     choices: dict[str, Cells]  # by what the others are; the first: their mean
     note: str
-    percent: bool
+    form: str  # of its numbers, as Python and plotly both take it
+
+    @property
+    def percent(self) -> bool:
+        """Whether the number is a share."""
+        return self.form.endswith("%")
 
 
 def choose_axes(made: Sequence[Group]) -> Axes | None:
@@ -93,14 +99,21 @@ def _map(made: Sequence[Group], axes: Axes, metric: str) -> HeatMap:
     return HeatMap(
         metric,
         f"{heading[0].upper()}{heading[1:]}",
-        short[axes.x],
-        short.get(axes.y, ""),
+        _axis_words(short[axes.x]),
+        _axis_words(short.get(axes.y, "")),
         list(x_values.values()),
         list(y_values.values()),
         choices,
         _note([short[name] for name in axes.others], len(choices) - 1, len(parts)),
-        form.endswith("%}"),
+        form.strip("{:}"),
     )
+
+
+def _axis_words(name: str) -> str:
+    """A setting in words, with its unit."""
+    words, _, last = name.rpartition("_")
+    unit = _UNITS.get(last) if words else None
+    return f"{words.replace('_', ' ')} ({unit})" if unit else name.replace("_", " ")
 
 
 def _note(others: Sequence[str], offered: int, count: int) -> str:
@@ -156,9 +169,11 @@ def _cells(
 
 def heat_chart(one: HeatMap) -> dict[str, Any]:
     """A map as plotly's dict; a menu chooses between values of other settings."""
-    tables = {words: _plain(cells) for words, cells in one.choices.items()}
+    tables = {
+        words: [traces.plain(row, 6) for row in cells]
+        for words, cells in one.choices.items()
+    }
     first, every = next(iter(tables.values())), np.stack([*one.choices.values()])
-    form = ".1%" if one.percent else ".4~g"
     trace: dict[str, Any] = {
         "type": "heatmap",
         "x": [html.escape(value) for value in one.x_values],
@@ -167,15 +182,15 @@ def heat_chart(one: HeatMap) -> dict[str, Any]:
         "zmin": float(np.nanmin(every)),
         "zmax": float(np.nanmax(every)),
         "colorscale": "Viridis",
-        "colorbar": {"tickformat": ".0%" if one.percent else "", "thickness": 14},
+        "colorbar": {"tickformat": ".1%" if one.percent else "", "thickness": 14},
         "hoverongaps": False,
         "meta": {},
         "hovertemplate": f"{html.escape(one.x_label)} %{{x}}<br>"
-        f"{html.escape(one.y_label)} %{{y}}<br>%{{z:{form}}}<extra></extra>",
+        f"{html.escape(one.y_label)} %{{y}}<br>%{{z:{one.form}}}<extra></extra>",
     }
     if every[0].size <= _WRITTEN:
-        trace["texttemplate"] = f"%{{z:{'.0%' if one.percent else '.3~g'}}}"
-    look = page.layout(one.x_label, one.y_label)
+        trace["texttemplate"] = f"%{{z:{'.1%' if one.percent else one.form}}}"
+    look = traces.layout(one.x_label, one.y_label)
     for axis in ("xaxis", "yaxis"):
         look[axis] |= {"type": "category", "showgrid": False}
     if len(tables) > 1:
@@ -187,12 +202,6 @@ def heat_chart(one: HeatMap) -> dict[str, Any]:
         look |= {"updatemenus": [{**place, "buttons": buttons}]}
         look["margin"] = {**look["margin"], "t": 56}
     return {"data": [trace], "layout": look}
-
-
-def _plain(cells: Cells) -> list[list[float | None]]:
-    return [
-        [float(f"{x:.4g}") if np.isfinite(x) else None for x in row] for row in cells
-    ]
 
 
 def heat_figure(one: HeatMap) -> Figure:
@@ -214,7 +223,7 @@ def heat_figure(one: HeatMap) -> Figure:
         middle = (np.nanmin(cells) + np.nanmax(cells)) / 2
         for (y, x), value in np.ndenumerate(cells):
             if np.isfinite(value):
-                text = f"{value:.0%}" if one.percent else f"{value:.3g}"
+                text = format(value, ".1%" if one.percent else one.form)
                 colour = "white" if value < middle else "black"
                 words: Any = {"ha": "center", "va": "center", "fontsize": "x-small"}
                 axes.text(x, y, text, color=colour, **words)

@@ -22,6 +22,7 @@ from dpsparfl_jax.report import (
     charts,
     group_charts,
     heat_maps,
+    palette,
     plan_pictures,
 )
 from dpsparfl_jax.report.charts import Chart, Shown
@@ -170,8 +171,8 @@ def _of_groups(made: Sequence[groups.Group], folder: pathlib.Path) -> dict[str, 
 
 def _with_dashes(number: int, one: Shown) -> Shown:
     """A run or setting that differs in dashes and markers from its neighbours too."""
-    look = number % len(charts.DASHES)
-    return one._replace(dashes=charts.DASHES[look], marker=charts.MARKERS[look])
+    look = number % len(palette.DASHES)
+    return one._replace(dashes=palette.DASHES[look], marker=palette.MARKERS[look])
 
 
 def _line_charts(

@@ -3,32 +3,44 @@
 Everything is a function of the record files alone; nothing here trains.
 """
 
-import html
 import io
-import itertools
 import json
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.records import (
-    IndexedRun,
-    RecordedRun,
-    columns,
-    groups,
-    privacy_words,
-    rows,
+from dpsparfl_jax.records import IndexedRun, RecordedRun
+from dpsparfl_jax.report import (
+    chart_pictures,
+    charts,
+    client_table,
+    headline,
+    page,
+    panels,
+    round_section,
+    sections,
+    seeds,
+    traces,
 )
-from dpsparfl_jax.records.columns import Row
-from dpsparfl_jax.report import chart_pictures, charts
-from dpsparfl_jax.report import page as page_lib
-from dpsparfl_jax.report.charts import Shown
+from dpsparfl_jax.report.seeds import Entry
 from dpsparfl_jax.storage import write_whole, writing
 
 PAGE = "report.html"
+_LABELS = ("Labels of clients", "Training images by class, from the first class up.")
+# Which charts stand together, in the order of the page.
+_PARTS = {
+    "Accuracy": (
+        *("accuracy_rounds", "accuracy_delay", "accuracy_epsilon"),
+        *("accuracy_epsilon_mean", "accuracy_energy", "loss"),
+    ),
+    "Delay, energy and privacy": (
+        *("delay", "mean_delay", "energy", "epsilon_rounds", "epsilon", "clients"),
+    ),
+    "Decisions": ("keep_rate", "participation", "delay_queue", "fairness_queue"),
+}
 
 
 def write_report(
@@ -39,13 +51,62 @@ def write_report(
         raise InputError("a report needs at least one recorded run.")
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    shown = [charts.show(number, run) for number, run in enumerate(runs)]
+    entries = seeds.show_runs(runs)
     write_whole(folder / "runs.csv", runs_csv(runs))
     write_whole(folder / "rounds.csv", rounds_csv(runs))
-    chart_pictures.write_figures(shown, folder)
-    head = _runs_section(runs, shown) + _settings_section(runs, shown)
-    write_whole(folder / PAGE, page_lib.page(title, head, shown))
+    chart_pictures.write_figures([entry.shown for entry in entries], folder)
+    write_whole(folder / PAGE, whole_page(runs, entries, title))
     return folder / PAGE
+
+
+def whole_page(
+    runs: Sequence[RecordedRun], entries: Sequence[Entry], title: str
+) -> str:
+    """The page: what runs show, charts, a look into rounds, and tables."""
+    shown = [entry.shown for entry in entries]
+    small, lines = panels.panels(shown), traces.charts(shown)
+    spec: dict[str, Any] = {"charts": {**lines, **(small if len(small) > 1 else {})}}
+    scripts = []
+    looks = seeds.looks_of(runs, entries)
+    body = _charts(lines, entries, "Accuracy") + sections.runs_section(runs, looks)
+    body += "".join(_charts(lines, entries, name) for name in [*_PARTS][1:])
+    body += panels.section(shown, small)
+    rounds, clients = round_section.spec_of(runs), client_table.table_of(runs)
+    if rounds:
+        spec["rounds"] = rounds
+        scripts.append("rounds.js")
+        body += round_section.section(rounds)
+    if clients["runs"]:
+        spec["clients"] = clients
+        scripts.append("clients.js")
+        body += sections.clients_section(clients)
+    body += page.charts_section("Images", lines, {"labels": _LABELS})
+    body += sections.settings_section(runs, looks) + sections.made_section(runs)
+    head = headline.headline(headline.of_entries(entries))
+    everything = {one.number for one in shown}
+    return page.frame(title, head, body, shown, everything, spec, scripts)
+
+
+def _charts(drawn: dict[str, Any], entries: Sequence[Entry], heading: str) -> str:
+    """The boxes of the charts that stand together."""
+    words = {
+        key: (charts.CHARTS[key].title, charts.CHARTS[key].note)
+        for key in _PARTS[heading]
+    }
+    about = ""
+    if heading == "Accuracy":
+        about = (
+            "Click a name in the legend to switch it off or on, twice to see it alone. "
+            "Long curves are thinned here; rounds.csv has every round. The camera "
+            "above a chart saves it as PNG."
+        )
+        if any(len(entry.runs) > 1 for entry in entries):
+            about += (
+                " Curves of several seeds are means, at rounds that all of them reach, "
+                f"with bands (up to {charts.FEW} curves) from the least to the "
+                "largest; dots of clients are those of the first seed."
+            )
+    return page.charts_section(heading, drawn, words, about)
 
 
 def is_private(run: RecordedRun | IndexedRun) -> bool:
@@ -53,50 +114,17 @@ def is_private(run: RecordedRun | IndexedRun) -> bool:
     return run.private
 
 
-def sharing_noise(runs: Sequence[RecordedRun | IndexedRun]) -> list[str]:
-    """Names of runs whose noise another run among these has as well."""
-    paired: dict[int, list[str]] = {}
-    for run in runs:
-        content = run.manifest["config"]
-        if run.private and content["privacy"].get("noise_key") == "paired":
-            paired.setdefault(content["seed"], []).append(run.name)
-    return [name for names in paired.values() if len(names) > 1 for name in names]
-
-
-def summary(run: RecordedRun) -> Row:
-    """What `rows.summarise` says; None is what a run cannot tell yet."""
-    if run.rounds.empty:
-        return {**dict.fromkeys(headings()), "rounds": 0}
-    return rows.summarise(run.rounds.to_dict("records"), run.clients.to_dict("records"))
-
-
-def headings() -> dict[str, tuple[str, str]]:
-    """Heading and format of the columns of the table of runs."""
-    return {**columns.summary_columns(), "fairness": ("fairness", "{:.3f}")}
-
-
-def settings_of(run: RecordedRun | IndexedRun) -> dict[str, Any]:
-    """All settings as `section.name`; of folders elsewhere, the last name only."""
-    flat: dict[str, Any] = {}
-    for section, content in run.manifest["config"].items():
-        inside = content.items() if isinstance(content, dict) else [("", content)]
-        for name, value in inside:
-            flat[f"{section}.{name}".rstrip(".")] = groups.without_path(value)
-    return flat
-
-
-def differing(settings: Sequence[dict[str, Any]]) -> list[str]:
-    """Names of the settings that not all runs share."""
-    names = dict.fromkeys(itertools.chain.from_iterable(settings))
-    return [n for n in names if len({repr(s.get(n)) for s in settings}) > 1]
-
-
 def runs_csv(runs: Sequence[RecordedRun]) -> str:
     """One row a run: its summary, and the settings in which runs differ."""
-    settings = [settings_of(run) for run in runs]
-    names = differing(settings)
+    settings = [sections.settings_of(run) for run in runs]
+    names = sections.differing(settings)
     table = [
-        {"run": run.name, "done": run.done, "private": run.private, **summary(run)}
+        {
+            "run": run.name,
+            "done": run.done,
+            "private": run.private,
+            **sections.summary(run),
+        }
         | {name: values.get(name) for name in names}
         for run, values in zip(runs, settings, strict=True)
     ]
@@ -115,97 +143,3 @@ def rounds_csv(runs: Sequence[RecordedRun]) -> str:
         table.insert(0, "run", run.name)
         table.to_csv(text, index=False, header=number == 0, lineterminator="\n")
     return text.getvalue()
-
-
-def html_table(lines: Iterable[dict[str, str]]) -> str:
-    """A table of cells that are HTML already."""
-    with pd.option_context("display.max_colwidth", None):
-        table = pd.DataFrame(lines).to_html(index=False, escape=False, border=0)
-    return f'<div class="wide">{table}</div>\n'
-
-
-def _line(run: RecordedRun, one: Shown) -> dict[str, str]:
-    """A run's line of the table."""
-    whole = run.manifest.get("planned_rounds")
-    of = f", {whole} planned" if whole else ""
-    tag = "" if run.done else f' <span class="tag">unfinished{of}</span>'
-    cells, numbers = {"run": page_lib.swatch(one) + tag}, summary(run)
-    for name, (head, form) in headings().items():
-        cells[head] = "-" if numbers[name] is None else form.format(numbers[name])
-        if name.startswith("epsilon") and not run.private:
-            cells[head] = "not private"
-    return cells
-
-
-def privacy_section(runs: Sequence[RecordedRun | IndexedRun]) -> str:
-    """What epsilon means here, for which runs."""
-    kinds: dict[str, list[str]] = {}
-    for run in runs:
-        kinds.setdefault(privacy_words(run.manifest), []).append(run.name)
-    items = "".join(
-        f"<li>{html.escape(kind)} <small>({html.escape(names)})</small></li>"
-        for kind, members in kinds.items()
-        for names in [_names(members, len(runs))]
-    )
-    return (
-        "<p>Every epsilon is per client and per record, against an honest-but-curious "
-        "server: neighbouring data sets differ in one record of one client replaced by "
-        f"a null record.</p><ul>{items}</ul>\n{_shared_noise(runs)}"
-        "<p><small>Training loss, gradient norms and label counts are measured on raw "
-        "records: no epsilon covers them (<code>records.private_only</code> leaves "
-        "them out).</small></p>\n"
-    )
-
-
-def _shared_noise(runs: Sequence[RecordedRun | IndexedRun]) -> str:
-    """A warning, if noise can be subtracted."""
-    sharing = sharing_noise(runs)
-    if not sharing:
-        return ""
-    names = html.escape(_names(sharing, len(runs)))
-    return (
-        f'<p class="tag">Runs with one seed and paired noise ({names}) must not be '
-        "released together: their noise can be subtracted, and no epsilon covers "
-        "that.</p>\n"
-    )
-
-
-def _names(names: Sequence[str], count: int) -> str:
-    if len(names) == count:
-        return "all runs"
-    many = len(names) > charts.FEW
-    return f"{len(names)} runs" if many else ", ".join(names)
-
-
-def _runs_section(runs: Sequence[RecordedRun], shown: Sequence[Shown]) -> str:
-    """The table of runs, and what its columns mean."""
-    table = html_table(_line(run, one) for run, one in zip(runs, shown, strict=True))
-    return (
-        f"<h2>Runs</h2>\n{table}<p><small>Accuracy is on test images, at the last "
-        "evaluation; delay and energy are of all rounds; fairness is Jain's index of "
-        "participations over rates (1 is best); diverged counts updates that were "
-        f"dropped. Click a heading to sort.</small></p>\n{privacy_section(runs)}"
-    )
-
-
-def _settings_section(runs: Sequence[RecordedRun], shown: Sequence[Shown]) -> str:
-    """Settings in which runs differ, and all others folded away."""
-    settings = [settings_of(run) for run in runs]
-    names = differing(settings)
-    apart = [
-        {"run": page_lib.swatch(one), **{name: _text(values, name) for name in names}}
-        for one, values in zip(shown, settings, strict=True)
-    ]
-    shared = [
-        {"setting": html.escape(name), "value": _text(settings[0], name)}
-        for name in settings[0]
-        if name not in names
-    ]
-    what = "<h2>Settings that differ</h2>\n" + html_table(apart) if names else ""
-    rest = f"{len(shared)} settings" + (" that all runs share" if len(runs) > 1 else "")
-    fold = f"<details><summary>{rest}</summary>\n{html_table(shared)}</details>\n"
-    return what + fold
-
-
-def _text(settings: dict[str, Any], name: str) -> str:
-    return html.escape(str(settings.get(name, "-")))

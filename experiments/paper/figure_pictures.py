@@ -15,13 +15,13 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.report.charts import COLOURS, DASHES
+from dpsparfl_jax.records.comparisons import interval
+from dpsparfl_jax.report.palette import COLOURS, DASHES
 from dpsparfl_jax.report.plan_pictures import TRUETYPE
 from dpsparfl_jax.storage import replacing, writing
 
 from . import figure_curves
 from .catalogue import Figure, Panel
-from .statistics import interval
 
 _GRID_POINTS = 40  # of a curve whose seeds have different x
 _PLAIN = ("all kept", "no noise, no clipping, all kept")  # for orientation: grey

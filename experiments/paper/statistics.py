@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
-LEVEL = 0.95
+from dpsparfl_jax.records.comparisons import interval
+
 SEEDS_NEEDED = 3
 HOLDS, REVERSED, UNSETTLED = "holds", "reversed", "unsettled"
 TOO_FEW, NOT_RUN, TOLD = "too few seeds", "not run", "told"
@@ -32,19 +32,6 @@ class Comparison(NamedTuple):
     unit: str
     seeds: int
     outcome: str
-
-
-def interval(values: pd.Series) -> tuple[float, float, float]:
-    """Mean and both ends of the 95% Student-t interval; blanks do not count."""
-    numbers = np.asarray(values.dropna(), float)
-    if not len(numbers):
-        return np.nan, np.nan, np.nan
-    mean = float(numbers.mean())
-    if len(numbers) < 2:
-        return mean, np.nan, np.nan
-    quantile = stats.t.ppf((1 + LEVEL) / 2, len(numbers) - 1)
-    half = float(quantile * numbers.std(ddof=1) / np.sqrt(len(numbers)))
-    return mean, mean - half, mean + half
 
 
 def compare(

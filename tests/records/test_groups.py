@@ -1,6 +1,7 @@
 """Are runs grouped by all but their seeds, and are means and bands what they say?"""
 
 import json
+import pathlib
 
 import numpy as np
 import pandas as pd
@@ -8,6 +9,8 @@ import pytest
 
 from dpsparfl_jax import config, config_values
 from dpsparfl_jax.records import IndexedRun, groups
+
+NOWHERE = pathlib.Path("nowhere")
 
 
 def make_run(seed=0, summary=(), curves=(), **changes):
@@ -17,7 +20,7 @@ def make_run(seed=0, summary=(), curves=(), **changes):
         content[section][field] = value
     manifest = {"config": content, "clip_norm": {}, "planned_rounds": 9}
     text = json.dumps(dict(curves))
-    return IndexedRun(f"run{seed}", None, manifest, dict(summary), True, "", text)
+    return IndexedRun(f"run{seed}", NOWHERE, manifest, dict(summary), True, "", text)
 
 
 def test_runs_that_differ_in_their_seed_alone_are_one_group():

@@ -97,7 +97,7 @@ def test_the_page_fetches_nothing_and_says_what_it_leaves_out(swept):
     words = " ".join(" ".join(page.words).split())
     assert "37 runs. 1 is unfinished" in words
     assert "one of 12 settings" in words
-    assert "6 of these are switched on at first" in words
+    assert "6 of 12 curves are switched on at first" in words
     assert "delta = 0.001, pld accountant" in words
     assert text.count('aria-pressed="true"') == 6
     assert text.count('aria-pressed="false"') == 6

@@ -11,6 +11,7 @@ from dpsparfl_jax.report import (
     charts,
     group_charts,
     heat_maps,
+    palette,
     paper_pictures,
 )
 from tests.commands import assert_refused, call_program
@@ -90,7 +91,7 @@ def test_words_are_letters_and_symbols_without_titles(tmp_path):
     assert [axes.get_title(loc="left") for axes in queues.axes] == ["(a)", "(b)"]
     assert [axes.get_title() for axes in queues.axes] == ["", ""]
     (axes,) = figure(tmp_path / "2", "participation").axes
-    assert axes.get_xlabel() == "participation rate β"
+    assert axes.get_xlabel() == "share of rounds that it should have (β)"
     assert axes.get_title(loc="left") == ""
     assert paper_pictures.symbols("Epsilon of epsilon_hi") == "ε of epsilon_hi"
 
@@ -102,7 +103,7 @@ def test_letters_are_legible_and_curves_differ_without_colours(tmp_path):
     assert min(text.get_fontsize() for text in texts) >= 7
     looks = {(line._unscaled_dash_pattern, line.get_marker()) for line in axes.lines}
     assert len(looks) == 8
-    assert len({line.get_color() for line in axes.lines}) == len(charts.COLOURS)
+    assert len({line.get_color() for line in axes.lines}) == len(palette.COLOURS)
 
 
 def test_runs_that_differ_in_their_seed_are_one_curve_with_a_band(

@@ -12,9 +12,10 @@ import pytest
 
 from dpsparfl_jax import config, config_values, records, storage
 from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.planning import schedule as schedule_lib
 from dpsparfl_jax.planning.schedule import IDLE, Schedule
 from dpsparfl_jax.records import rows
-from dpsparfl_jax.report import chart_pictures, charts, page
+from dpsparfl_jax.report import chart_pictures, charts, palette, seeds, traces
 from dpsparfl_jax.report import writing as report
 from dpsparfl_jax.training.diagnostics import Diagnostics
 from dpsparfl_jax.types import RoundOutput
@@ -81,13 +82,13 @@ def diagnostics(channels):
     )
 
 
-def output(t, seed, eval_every, num_rounds):
+def output(t, seed, eval_every, num_rounds, channels=3):
     told = (t + 1) % eval_every == 0 or t + 1 == num_rounds
     accuracy = 0.1 + (0.85 - 0.02 * (seed % 9)) * (1 - np.exp(-t / 15))
     return RoundOutput(
         run=0,
         round_index=t,
-        diagnostics=diagnostics(3),
+        diagnostics=diagnostics(channels),
         accuracy=accuracy if told else None,
         loss=2.3 - 2 * accuracy if told else None,
         right=None,
@@ -97,23 +98,49 @@ def output(t, seed, eval_every, num_rounds):
     )
 
 
-def write_run(folder, *, seed=0, num_rounds=12, done=True, eval_every=1, **changes):
-    """A run's folder as the recorder writes it; `changes` are sections' settings."""
+def make_settings(seed=0, **changes):
+    """Default settings, but for some of some sections."""
     settings = config.RunConfig(seed=seed)
     for section, values in changes.items():
         new = dataclasses.replace(getattr(settings, section), **values)
         settings = dataclasses.replace(settings, **{section: new})
-    plan = make_schedule(seed, max(num_rounds, 1), private=settings.privacy.noise)
+    return settings
+
+
+def write_run(
+    folder,
+    *,
+    seed=0,
+    num_rounds=12,
+    done=True,
+    eval_every=1,
+    plan=None,
+    manifest=(),
+    **changes,
+):
+    """A run's folder as the recorder writes it.
+
+    `changes` are sections' settings; a `plan` of one's own is recorded too, and has as
+    many rounds as the run; `manifest` is what the manifest has beside the settings.
+    """
+    settings = make_settings(seed, **changes)
+    kept = plan
+    if plan is None:
+        plan = make_schedule(seed, max(num_rounds, 1), private=settings.privacy.noise)
+    else:
+        num_rounds = plan.num_rounds
     table = rows.RoundRows(plan)
-    lines = [
-        table.row(output(t, seed, eval_every, num_rounds)) for t in range(num_rounds)
-    ]
+    shape = (eval_every, num_rounds, plan.client.shape[1])
+    lines = [table.row(output(t, seed, *shape)) for t in range(num_rounds)]
     folder.mkdir(parents=True)
     manifest = {
         "config": config_values.as_dict(settings),
         "planned_rounds": 99,
         "clip_norm": {"private": settings.privacy.clip_calibration != "median"},
+        **dict(manifest),
     }
+    if kept is not None:
+        schedule_lib.save(kept, folder / records.SCHEDULE)
     storage.write_whole(folder / records.MANIFEST, json.dumps(manifest))
     text = "".join(json.dumps(line) + "\n" for line in lines)
     storage.write_whole(folder / records.ROUNDS, text)
@@ -274,22 +301,22 @@ def test_a_run_without_any_round_alone(tmp_path):
 
 
 def count_curves(runs):
-    shown = [charts.show(number, run) for number, run in enumerate(runs)]
-    return {key: len(one["data"]) for key, one in page.charts(shown).items()}
+    shown = [entry.shown for entry in seeds.show_runs(runs)]
+    return {key: len(one["data"]) for key, one in traces.charts(shown).items()}
 
 
 def test_charts_are_valid_and_connect_rounds_without_evaluation(tmp_path):
     write_run(tmp_path / "one", num_rounds=10, eval_every=4)
     write_run(tmp_path / "two", num_rounds=5000)
     shown = [charts.show(*item) for item in enumerate(records.find_runs([tmp_path]))]
-    drawn = page.charts(shown)
+    drawn = traces.charts(shown)
     assert set(drawn) == {*charts.CHARTS, "labels"}
     for chart in drawn.values():
         go.Figure(chart)  # refuses unknown names and bad values
     short, long = drawn["accuracy_rounds"]["data"]
     assert short["x"] == [4, 8, 10]
     assert None not in short["y"]
-    assert len(long["x"]) == 3000
+    assert len(long["x"]) == 1000
     assert (long["x"][0], long["x"][-1]) == (1, 5000)
     assert short["line"]["color"] != long["line"]["color"]
     colours = {drawn[key]["data"][0]["line"]["color"] for key in ("loss", "energy")}
@@ -297,10 +324,10 @@ def test_charts_are_valid_and_connect_rounds_without_evaluation(tmp_path):
 
 
 def test_sixty_runs_look_different():
-    looks = {(charts.COLOURS[n % 7], charts.DASHES[n // 7]) for n in range(60)}
+    looks = {(palette.COLOURS[n % 7], palette.DASHES[n // 7]) for n in range(60)}
     assert len(looks) == 60
-    assert len(charts.COLOURS) == 7
-    assert len(charts.MARKERS) == len(charts.DASHES)
+    assert len(palette.COLOURS) == 7
+    assert len(palette.MARKERS) == len(palette.DASHES)
 
 
 def test_the_report_is_a_function_of_the_records(tmp_path):
