@@ -257,7 +257,10 @@ def _other_programs() -> Iterator[Case]:
     yield Case("show two", "show", ("{root}", "{root}"))
     for flags in (("--paper=perhaps",), ("--style=/nowhere",), ("--style={shared}",)):
         yield Case(f"report {flags}", "report", ("{root}", *flags))
-    for flags in (("--results=/nowhere",), ("--results={root}",), ("more",)):
+    for flags in (
+        *(("--results=/nowhere",), ("--results={root}",), ("more",)),
+        ("--markdown=perhaps",),
+    ):
         yield Case(f"claims {flags}", "claims", flags)
     for flags in (
         ("--figure=nothing",),
