@@ -22,7 +22,7 @@ from dpsparfl_jax.runner.run import Run
 from dpsparfl_jax.runner.shared_sinks import share_sinks
 from dpsparfl_jax.runner.sinks import FinishedSink, Sink
 
-from . import ending
+from . import ending, live
 from .grid import Points
 from .stopping import Stopper
 
@@ -59,28 +59,31 @@ def execute(
     report: bool = True,
     notes: Sequence[str] = (),
     trainer: Trainer | None = None,
+    live_s: int = 0,
 ) -> int:
     """Trains and records runs, prints a table, writes a report; gives the exit code.
 
     `nested` runs have a folder each in `out`. A single run that cannot be is bad input;
     of several, the others still run, and those that failed are listed at the end.
     `notes` on the settings are said before training, and recorded. A `trainer` has the
-    runs trained elsewhere; without one this process does it.
+    runs trained elsewhere; without one this process does it. The report's page is
+    written every `live_s` seconds meanwhile, never if 0.
     """
     folders = {name: out / name if nested else out for name in points.settings}
     failed = dict(points.problems)
     try:
-        if trainer is not None:
-            outcome = trainer(points.settings, folders, stopper)
-        else:
-            outcome = train(
-                points.settings,
-                folders,
-                console_hooks(stopper),
-                resume=resume,
-                notes=notes,
-                sweep=out if nested else None,
-            )
+        with live.LivePage(folders, out, live_s if processes.current().first else 0):
+            if trainer is not None:
+                outcome = trainer(points.settings, folders, stopper)
+            else:
+                outcome = train(
+                    points.settings,
+                    folders,
+                    console_hooks(stopper),
+                    resume=resume,
+                    notes=notes,
+                    sweep=out if nested else None,
+                )
         failed |= {name: describe_failure(why) for name, why in outcome.failed.items()}
         if len(failed) == len(points):
             refuse_common_reason(failed)

@@ -14,13 +14,14 @@ from absl import flags
 
 from dpsparfl_jax import config, preflight
 
-from . import cli, distributed, grid, starting
+from . import cli, distributed, grid, live, starting
 from .stopping import Stopper
 
 cli.define_config_flags(config.RunConfig())
 flags.adopt_module_key_flags(cli)
 distributed.define_flags()
 starting.define_flags("quickstart")
+live.define_flags()
 _OUT = flags.DEFINE_string(
     "out",
     "",
@@ -58,6 +59,7 @@ def main() -> int:
             nested=bool(axes),
             resume=_RESUME.value,
             notes=notes,
+            live_s=live.every_s(),
         )
 
     return distributed.run(train, "the same commands with --resume go on")

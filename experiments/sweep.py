@@ -16,7 +16,7 @@ from absl import flags
 from dpsparfl_jax import config
 from dpsparfl_jax.errors import InputError
 
-from . import cli, distributed, ending, grid, starting
+from . import cli, distributed, ending, grid, live, starting
 from .engines import choice
 from .stopping import Stopper
 
@@ -25,6 +25,7 @@ flags.adopt_module_key_flags(cli)
 distributed.define_flags()
 choice.define_flags()
 starting.define_flags("quickstart")
+live.define_flags()
 _GRID = flags.DEFINE_string(
     "grid",
     "",
@@ -61,6 +62,10 @@ def main() -> int:
         return 0
     if not _OUT.value:
         raise InputError("name a folder for the records: --out=DIR.")
+    if live.every_s() and _SHARD.value:
+        raise InputError(
+            "--live shows all runs, and --shard trains a part: leave one out."
+        )
     choice.check()
     base, axes = start.settings, start.axes
     if not axes:
@@ -87,6 +92,7 @@ def main() -> int:
             report=not _SHARD.value,
             notes=notes,
             trainer=choice.trainer(out, notes),
+            live_s=live.every_s(),
         )
 
     code = distributed.run(train, "the same commands go on")

@@ -26,25 +26,35 @@ from dpsparfl_jax.records.columns import Row
 from dpsparfl_jax.report import chart_pictures, charts
 from dpsparfl_jax.report import page as page_lib
 from dpsparfl_jax.report.charts import Shown
+from dpsparfl_jax.report.following import reloading
 from dpsparfl_jax.storage import write_whole, writing
 
 PAGE = "report.html"
 
 
 def write_report(
-    runs: Sequence[RecordedRun], folder: pathlib.Path, title: str = "Recorded runs"
+    runs: Sequence[RecordedRun],
+    folder: pathlib.Path,
+    title: str = "Recorded runs",
+    *,
+    reload_s: int = 0,
 ) -> pathlib.Path:
-    """Writes report.html, PNG figures, runs.csv and rounds.csv; returns the page."""
+    """Writes report.html, PNG figures, runs.csv and rounds.csv; returns the page.
+
+    One that reloads itself, every `reload_s` seconds, is written alone.
+    """
     if not runs:
         raise InputError("a report needs at least one recorded run.")
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     shown = [charts.show(number, run) for number, run in enumerate(runs)]
-    write_whole(folder / "runs.csv", runs_csv(runs))
-    write_whole(folder / "rounds.csv", rounds_csv(runs))
-    chart_pictures.write_figures(shown, folder)
+    if not reload_s:
+        write_whole(folder / "runs.csv", runs_csv(runs))
+        write_whole(folder / "rounds.csv", rounds_csv(runs))
+        chart_pictures.write_figures(shown, folder)
     head = _runs_section(runs, shown) + _settings_section(runs, shown)
-    write_whole(folder / PAGE, page_lib.page(title, head, shown))
+    text = page_lib.page(title, head, shown)
+    write_whole(folder / PAGE, reloading(text, reload_s))
     return folder / PAGE
 
 
