@@ -19,7 +19,7 @@ _FIRST = (
     *("privacy.epsilon_hi", "length.rounds", "seed"),
 )
 # Modules that define flags for several programs.
-_SHARED = ("starting", "live", "cli", "engines.choice", "distributed")
+_SHARED = ("starting", "live", "services", "cli", "engines.choice", "distributed")
 _WIDTH = 88
 _ALIKE = 0.75  # of 1: from here on a word counts as misspelt
 _UNITS = {
