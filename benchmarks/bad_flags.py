@@ -163,6 +163,8 @@ def _grids() -> Iterator[Case]:
         yield Case(f"shard {shard}", "sweep", (*SMALL, *flags))
     for flag in ("--live=-1", "--live=soon", "--live=1e9", "--live"):
         yield run_case(f"flag {flag}", flag)
+    for flag in ("--log=comet", "--log=wandb,tb", "--log=wandb;mlflow", "--log"):
+        yield run_case(f"flag {flag}", flag)
     live = (*SMALL, "--grid=seed=0,1", "--out={root}/out", "--shard=1/2", "--live=5")
     yield Case("sweep: live page of a shard", "sweep", live)
     yield Case("sweep: no folder", "sweep", (*SMALL, "--grid=seed=0,1"))

@@ -90,8 +90,9 @@ class WandbRun:
 def _mlflow_client() -> Any:
     from mlflow.tracking import MlflowClient
 
-    for name in ("mlflow", "alembic"):  # they tell of every table that they make
-        logging.getLogger(name).setLevel(logging.WARNING)
+    # They tell of every table that they make, and of every try.
+    for name in ("mlflow", "alembic", "urllib3.connectionpool"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     return MlflowClient()
 
 

@@ -32,6 +32,7 @@ from .services import SERVICES, About, Opened
 
 _AGAIN_S = 60.0  # before a service that failed is tried again
 _SAVED_S = 10.0  # between two notes of how many rounds were sent
+_LONGEST = 160  # characters of what a client complains of
 _PATIENCE_S = 60.0  # at the end, for what is still on its way
 
 
@@ -142,7 +143,7 @@ class _Feed:
             self._next_s = time.monotonic() + _AGAIN_S
             if not self._has_warned:
                 self._has_warned = True
-                first = first_line(reason, type(reason).__name__)
+                first = first_line(reason, type(reason).__name__)[:_LONGEST]
                 self._warn(
                     f"Rounds cannot be sent to {self.service} now ({first}): training "
                     "goes on, and they are sent later."
