@@ -161,6 +161,12 @@ def _grids() -> Iterator[Case]:
     for shard in ("0/2", "3/2", "1", "a/b", "1/2/3", "-1/2", "1/0", "5/9", "1.5/2"):
         flags = ("--grid=seed=0,1", f"--shard={shard}", "--out={root}/out")
         yield Case(f"shard {shard}", "sweep", (*SMALL, *flags))
+    for flag in ("--live=-1", "--live=soon", "--live=1e9", "--live"):
+        yield run_case(f"flag {flag}", flag)
+    for flag in ("--log=comet", "--log=wandb,tb", "--log=wandb;mlflow", "--log"):
+        yield run_case(f"flag {flag}", flag)
+    live = (*SMALL, "--grid=seed=0,1", "--out={root}/out", "--shard=1/2", "--live=5")
+    yield Case("sweep: live page of a shard", "sweep", live)
     yield Case("sweep: no folder", "sweep", (*SMALL, "--grid=seed=0,1"))
     yield Case(
         "sweep: flag and axis",
@@ -257,7 +263,10 @@ def _other_programs() -> Iterator[Case]:
     yield Case("show two", "show", ("{root}", "{root}"))
     for flags in (("--paper=perhaps",), ("--style=/nowhere",), ("--style={shared}",)):
         yield Case(f"report {flags}", "report", ("{root}", *flags))
-    for flags in (("--results=/nowhere",), ("--results={root}",), ("more",)):
+    for flags in (
+        *(("--results=/nowhere",), ("--results={root}",), ("more",)),
+        ("--markdown=perhaps",),
+    ):
         yield Case(f"claims {flags}", "claims", flags)
     for flags in (
         ("--figure=nothing",),

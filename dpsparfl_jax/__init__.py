@@ -15,19 +15,6 @@ the code start with `types` (the values, in flow order), `config` (the settings)
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from dpsparfl_jax.config import (
-    DataConfig,
-    LengthConfig,
-    ModelConfig,
-    PerfConfig,
-    PrivacyConfig,
-    RecordsConfig,
-    RunConfig,
-    ScheduleConfig,
-    ServerConfig,
-    TrainingConfig,
-    WirelessConfig,
-)
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.registry import (
     ACCOUNTANTS,
@@ -42,6 +29,19 @@ from dpsparfl_jax.registry import (
 
 if TYPE_CHECKING:
     from dpsparfl_jax.api import RunResult, iterate, plan, simulate, simulate_grid
+    from dpsparfl_jax.config import (
+        DataConfig,
+        LengthConfig,
+        ModelConfig,
+        PerfConfig,
+        PrivacyConfig,
+        RecordsConfig,
+        RunConfig,
+        ScheduleConfig,
+        ServerConfig,
+        TrainingConfig,
+        WirelessConfig,
+    )
     from dpsparfl_jax.planning.schedule import Schedule
     from dpsparfl_jax.records import RecordedRun, find_runs, load_run
     from dpsparfl_jax.records.columns import InSummary, register_column
@@ -58,8 +58,12 @@ register_sparsifier = SPARSIFIERS.register
 register_model = MODELS.register
 register_optimizer = OPTIMIZERS.register
 
-# Loaded when first asked for: `import dpsparfl_jax` loads neither JAX nor pandas.
+# Loaded when first asked for: `import dpsparfl_jax` loads neither JAX nor NumPy.
 _LATER = {
+    **dict.fromkeys(("DataConfig", "LengthConfig", "ModelConfig"), "config"),
+    **dict.fromkeys(("PerfConfig", "PrivacyConfig", "RecordsConfig"), "config"),
+    **dict.fromkeys(("RunConfig", "ScheduleConfig", "ServerConfig"), "config"),
+    **dict.fromkeys(("TrainingConfig", "WirelessConfig"), "config"),
     **dict.fromkeys(
         ("RunResult", "iterate", "plan", "simulate", "simulate_grid"), "api"
     ),
@@ -111,7 +115,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Loads what needs JAX or pandas when it is first asked for."""
+    """Loads what needs JAX, pandas or NumPy when it is first asked for."""
     if name in _LATER:
         module = importlib.import_module(f"dpsparfl_jax.{_LATER[name]}")
         return getattr(module, name)

@@ -128,13 +128,31 @@ def noise_seed(settings: RunConfig) -> int:
     Runs of one seed share their world, their data and their initial model. Unless they
     are paired, they share no noise: whoever sees two of them must not be able to
     subtract it. Only settings that differ from their defaults count, so that an option
-    added later does not move a run that does not use it.
+    added later does not move a run that does not use it. Nor does the number of rounds,
+    where a shorter run is the beginning of a longer one: there is nothing to subtract.
     """
     if settings.privacy.noise_key == "paired":
         return settings.seed
     mine, usual = moving(settings, "results"), moving(RunConfig(), "results")
+    if not looking_ahead(settings):
+        del mine["length"]["rounds"], usual["length"]["rounds"]
     text = json.dumps([settings.seed, differences(usual, mine)])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def looking_ahead(settings: RunConfig) -> list[str]:
+    """What makes rounds depend on how many are planned, as `name=value`.
+
+    Without any of it, a run is the beginning of the same run with more rounds.
+    """
+    training, server = settings.training, settings.server
+    ahead = {
+        "training.rate_schedule": (training.rate_schedule, ("cosine", "linear")),
+        "server.rate_schedule": (server.rate_schedule, ("cosine", "linear")),
+        "server.averaging": (server.averaging, ("tail",)),
+        "server.divide_by": (server.divide_by, ("planned",)),
+    }
+    return [f"{name}={now}" for name, (now, which) in ahead.items() if now in which]
 
 
 def differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:

@@ -2,8 +2,8 @@
 
     python -m experiments.claims --results=experiments/results/full
 
-reads the tables beside the figures, prints a verdict on every claim as a Markdown table
-and writes claims.json into the same folder. It never trains.
+reads the tables beside the figures, prints a verdict on every claim (`--markdown`: as a
+Markdown table) and writes claims.json into the same folder. It never trains.
 """
 
 import pathlib
@@ -16,13 +16,15 @@ from .paper import claims
 _RESULTS = flags.DEFINE_string(
     "results", "experiments/results/full", "folder with the tables of the figures"
 )
+_MARKDOWN = flags.DEFINE_bool("markdown", False, "print a Markdown table")
 
 
 def main() -> None:
     """Prints the verdicts and leaves them in the folder."""
     folder = pathlib.Path(_RESULTS.value)
     verdicts = claims.evaluate(folder)
-    print(claims.as_markdown(verdicts), end="")
+    told = claims.as_markdown if _MARKDOWN.value else claims.as_text
+    print(told(verdicts), end="")
     claims.write(folder, verdicts)
 
 

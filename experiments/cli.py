@@ -15,9 +15,9 @@ from absl import app, flags, logging
 from dpsparfl_jax import __version__, config, config_values
 from dpsparfl_jax.errors import InputError
 
-from . import usage
+from . import interrupting, usage
 
-BAD_INPUT, INTERRUPTED = 2, 130
+BAD_INPUT = 2
 _HELP = {"-?", "-h", "-help", "--help", "--helpfull", "--helpshort", "--helpxml"}
 _LONGEST_PATH = 3000  # of a folder: systems take 4096, and a run's files need the rest
 
@@ -190,6 +190,7 @@ def run(main: Callable[..., int | None]) -> None:
     def guarded(argv: Sequence[str]) -> None:
         logging.set_verbosity(logging.WARNING)
         try:
+            interrupting.give_back()
             for plugin in flags.FLAGS.flag_values_dict().get("plugin") or ():
                 load_plugin(plugin)
             code = main(list(argv[1:])) if takes_words else main()
@@ -208,8 +209,8 @@ def run(main: Callable[..., int | None]) -> None:
                 "clients, channels or images, or choose a smaller model."
             )
         except KeyboardInterrupt:
-            print("Interrupted.", file=sys.stderr)
-            code = INTERRUPTED
+            print(interrupting.WORD, file=sys.stderr)
+            code = interrupting.CODE
         sys.exit(code)
 
     # What a library prints before it aborts says more than the list of all extension

@@ -21,7 +21,7 @@ from absl import flags
 
 from dpsparfl_jax.errors import InputError, LostProcessError, first_line
 
-from . import cli
+from . import cli, interrupting
 
 LOST = int(signal.SIGABRT)  # exit code of a process that others have left: 6
 _BY_HAND = ("coordinator", "num_processes", "process_id")
@@ -146,8 +146,8 @@ def run(work: Callable[[], int], how: str) -> int:
         code = cli.BAD_INPUT
         _say(f"{reason} (--help lists every flag)", together.index)
     except KeyboardInterrupt:
-        code = cli.INTERRUPTED
-        _say("Interrupted.", together.index)
+        code = interrupting.CODE
+        _say(interrupting.WORD, together.index)
     except LostProcessError as reason:
         code, later = LOST, f"Ended, because {reason} So have the others: {how}."
     except Exception:

@@ -79,7 +79,7 @@ def show(
     if len(folders) <= records.index.FEW:
         _show_few(folders, failed, report)
         return
-    runs = _read_many(folders, failed)
+    runs = read_many(folders, failed)
     finished = [run for run in runs if run.done]
     if len(folders) <= tables.MOST_LINES:
         _show_few(folders, failed, None)
@@ -112,7 +112,7 @@ def _show_few(
         print(f"Report: {writing.write_report(recorded, report)}")
 
 
-def _read_many(
+def read_many(
     folders: Mapping[str, pathlib.Path], failed: dict[str, str]
 ) -> list[records.IndexedRun]:
     """All runs that left something; those that cannot be read count as failed."""

@@ -63,7 +63,7 @@ def main() -> int:
     for name, figure in chosen.items():
         _draw(name, figure, folder)
     verdicts = claims.evaluate(folder)
-    print(claims.as_markdown(verdicts))
+    print(claims.as_text(verdicts))
     claims.write(folder, verdicts)
     print(f"Figures: {folder}")
     return code

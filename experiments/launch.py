@@ -22,7 +22,7 @@ from dpsparfl_jax.runner.run import Run
 from dpsparfl_jax.runner.shared_sinks import share_sinks
 from dpsparfl_jax.runner.sinks import FinishedSink, Sink
 
-from . import ending
+from . import ending, live, tracking
 from .grid import Points
 from .stopping import Stopper
 
@@ -59,28 +59,34 @@ def execute(
     report: bool = True,
     notes: Sequence[str] = (),
     trainer: Trainer | None = None,
+    live_s: int = 0,
+    log: Sequence[str] = (),
 ) -> int:
     """Trains and records runs, prints a table, writes a report; gives the exit code.
 
     `nested` runs have a folder each in `out`. A single run that cannot be is bad input;
     of several, the others still run, and those that failed are listed at the end.
     `notes` on the settings are said before training, and recorded. A `trainer` has the
-    runs trained elsewhere; without one this process does it.
+    runs trained elsewhere; without one this process does it. The report's page is
+    written every `live_s` seconds meanwhile, never if 0; rounds go to the services of
+    `log` too.
     """
     folders = {name: out / name if nested else out for name in points.settings}
     failed = dict(points.problems)
     try:
-        if trainer is not None:
-            outcome = trainer(points.settings, folders, stopper)
-        else:
-            outcome = train(
-                points.settings,
-                folders,
-                console_hooks(stopper),
-                resume=resume,
-                notes=notes,
-                sweep=out if nested else None,
-            )
+        with live.LivePage(folders, out, live_s if processes.current().first else 0):
+            if trainer is not None:
+                outcome = trainer(points.settings, folders, stopper)
+            else:
+                outcome = train(
+                    points.settings,
+                    folders,
+                    console_hooks(stopper),
+                    resume=resume,
+                    notes=notes,
+                    sweep=out if nested else None,
+                    log=log,
+                )
         failed |= {name: describe_failure(why) for name, why in outcome.failed.items()}
         if len(failed) == len(points):
             refuse_common_reason(failed)
@@ -111,10 +117,12 @@ def train(
     resume: bool,
     notes: Sequence[str] = (),
     sweep: pathlib.Path | None = None,
+    log: Sequence[str] = (),
 ) -> drive.Outcome:
     """Trains and records runs; `hooks` say who listens, and stop.
 
     Runs that are folders of a `sweep` are looked up in its index, and added to it.
+    Services of `log` get their rounds too.
     """
     if not settings:
         return drive.Outcome()
@@ -126,17 +134,23 @@ def train(
     index = ending.open_index(sweep) if together.first else None
     mine = settings if together.first else {}
     sinks, refused = open_sinks(mine, folders, index, hooks, resume=resume)
-    if isinstance(together, processes.JoinedProcesses):
-        sinks, refused = share_sinks(settings, sinks, refused, together)
-    if not sinks:
-        raise next(iter(refused.values()))
-    runs = [Run(name, settings[name], tuple(notes)) for name in sinks]
-    if index is not None:
-        hooks = hooks._replace(finished=functools.partial(_add_to_index, index))
-    try:
-        outcome = drive.drive(runs, list(sinks.values()), hooks)
-    except StorageError as reason:
-        raise InputError(f"{reason} --resume continues from it.") from None
+    group = sweep.absolute().name if sweep else ""
+    with tracking.Tracking(log if together.first else (), group, hooks.warn) as tracked:
+        sinks = {
+            name: tracked.around(sink, name, settings[name], folders[name])
+            for name, sink in sinks.items()
+        }
+        if isinstance(together, processes.JoinedProcesses):
+            sinks, refused = share_sinks(settings, sinks, refused, together)
+        if not sinks:
+            raise next(iter(refused.values()))
+        runs = [Run(name, settings[name], tuple(notes)) for name in sinks]
+        if index is not None:
+            hooks = hooks._replace(finished=functools.partial(_add_to_index, index))
+        try:
+            outcome = drive.drive(runs, list(sinks.values()), hooks)
+        except StorageError as reason:
+            raise InputError(f"{reason} --resume continues from it.") from None
     outcome.failed.update(refused)
     return outcome
 

@@ -14,13 +14,15 @@ from absl import flags
 
 from dpsparfl_jax import config, preflight
 
-from . import cli, distributed, grid, starting
+from . import cli, distributed, grid, live, services, starting
 from .stopping import Stopper
 
 cli.define_config_flags(config.RunConfig())
 flags.adopt_module_key_flags(cli)
 distributed.define_flags()
 starting.define_flags("quickstart")
+live.define_flags()
+services.define_flags()
 _OUT = flags.DEFINE_string(
     "out",
     "",
@@ -44,10 +46,12 @@ def main() -> int:
         preflight.check(each)
     out = _OUT.value or f"runs/{start.name}"
     notes = cli.notes(settings, [axis.name for axis in axes])
+    log = services.chosen()
 
     def train() -> int:
         if distributed.writes():
             cli.check_folder("out", out)
+            services.log_in(log)
         stopper = Stopper()
         from . import launch  # JAX takes seconds to load: flags are good by now
 
@@ -58,6 +62,8 @@ def main() -> int:
             nested=bool(axes),
             resume=_RESUME.value,
             notes=notes,
+            live_s=live.every_s(),
+            log=log,
         )
 
     return distributed.run(train, "the same commands with --resume go on")

@@ -16,7 +16,7 @@ from absl import flags
 from dpsparfl_jax import config
 from dpsparfl_jax.errors import InputError
 
-from . import cli, distributed, ending, grid, starting
+from . import cli, distributed, ending, grid, live, services, starting
 from .engines import choice
 from .stopping import Stopper
 
@@ -25,6 +25,8 @@ flags.adopt_module_key_flags(cli)
 distributed.define_flags()
 choice.define_flags()
 starting.define_flags("quickstart")
+live.define_flags()
+services.define_flags()
 _GRID = flags.DEFINE_string(
     "grid",
     "",
@@ -61,6 +63,10 @@ def main() -> int:
         return 0
     if not _OUT.value:
         raise InputError("name a folder for the records: --out=DIR.")
+    if live.every_s() and _SHARD.value:
+        raise InputError(
+            "--live shows all runs, and --shard trains a part: leave one out."
+        )
     choice.check()
     base, axes = start.settings, start.axes
     if not axes:
@@ -68,12 +74,15 @@ def main() -> int:
     _refuse_flags_of_axes(axes)
     points = _points(base, axes)
     notes = cli.notes(base, [axis.name for axis in axes])
+    log = services.chosen()
 
     def train() -> int:
         if distributed.writes():
             cli.check_folder("out", _OUT.value)
+            services.log_in(log)
         out = pathlib.Path(_OUT.value)
-        if not distributed.wanted() and ending.all_finished(points, out):
+        known = not log and not distributed.wanted()
+        if known and ending.all_finished(points, out):
             return ending.end(points, out, report=not _SHARD.value)
         stopper = Stopper()
         from . import launch  # JAX takes seconds to load: flags are good by now
@@ -86,7 +95,9 @@ def main() -> int:
             resume=True,
             report=not _SHARD.value,
             notes=notes,
-            trainer=choice.trainer(out, notes),
+            trainer=choice.trainer(out, notes, log),
+            live_s=live.every_s(),
+            log=log,
         )
 
     code = distributed.run(train, "the same commands go on")

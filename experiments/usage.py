@@ -18,7 +18,8 @@ _FIRST = (
     *("schedule.policy", "schedule.tradeoff", "privacy.epsilon_lo"),
     *("privacy.epsilon_hi", "length.rounds", "seed"),
 )
-_SHARED = ("starting", "cli", "engines.choice", "distributed")  # define flags for it
+# Modules that define flags for several programs.
+_SHARED = ("starting", "live", "services", "cli", "engines.choice", "distributed")
 _WIDTH = 88
 _ALIKE = 0.75  # of 1: from here on a word counts as misspelt
 _UNITS = {

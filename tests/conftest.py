@@ -20,7 +20,8 @@ QUICKLY = {
     *("test_api", "test_batch", "test_bound_measurement", "test_server_rates"),
     *("test_tune_command", "test_features", "test_noise_key", "test_preflight"),
     *("test_audit_one_run", "test_damaged_files", "test_properties"),
-    *("test_image_feed", "test_ordered_sums"),
+    *("test_image_feed", "test_ordered_sums", "test_more_rounds"),
+    "test_tracking",
 }
 
 # Files that take longest go first: at the end both workers have something to do.

@@ -79,16 +79,15 @@ def test_noise_depends_on_all_that_moves_results_unless_it_is_paired():
     base = toy.settings(3, privacy=own)
     seed = config_values.noise_seed(base)
     assert 0 <= seed < 2**63
-    assert seed == config_values.noise_seed(
-        toy.settings(3, privacy=own, perf={"devices": 1})
-    )
+    for same in ({"perf": {"devices": 1}}, {"length": {"rounds": 99}}):
+        assert seed == config_values.noise_seed(toy.settings(3, privacy=own, **same))
     others = [
         toy.settings(4, privacy=own),
         toy.settings(3, privacy=own, training={"clip_norm": 3.0}),
         toy.settings(3, privacy=own, training={"batch_size": 7.0}),
         toy.settings(3, privacy={"noise_multiplier": 1.25, **own}),
         toy.settings(3, privacy=own, server={"averaging": "ema"}),
-        toy.settings(3, privacy=own, length={"rounds": 99}),
+        toy.settings(3, privacy=own, length={"rounds": 99, "eval_every": 2}),
         toy.settings(3, privacy=own, data={"train_examples": 59}),
     ]
     assert len({seed, *map(config_values.noise_seed, others)}) == 1 + len(others)

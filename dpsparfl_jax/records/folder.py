@@ -54,7 +54,17 @@ class RunFolder:
     def start(self, manifest: dict[str, Any], schedule: Schedule) -> None:
         """Writes what is known before training."""
         self.keep_schedule(schedule)
+        self.keep_manifest(manifest)
+
+    def keep_manifest(self, manifest: dict[str, Any]) -> None:
+        """Writes settings, versions and device."""
         write_whole(self.path / MANIFEST, json.dumps(manifest, indent=1) + "\n")
+
+    def forget_end(self) -> None:
+        """Removes what says that the run is complete: more rounds follow."""
+        for name in (DONE, CLIENTS):
+            with writing(self.path / name):
+                (self.path / name).unlink(missing_ok=True)
 
     def keep_schedule(self, schedule: Schedule) -> None:
         """Writes the plan."""

@@ -7,7 +7,7 @@ import csv
 import html
 import io
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,8 @@ from dpsparfl_jax.report import (
     traces,
     writing,
 )
+from dpsparfl_jax.report.charts import Shown
+from dpsparfl_jax.report.following import reloading
 from dpsparfl_jax.report.heat_maps import HeatMap
 from dpsparfl_jax.storage import write_whole
 from dpsparfl_jax.storage import writing as refusing
@@ -39,16 +41,20 @@ _PAGE_LINES = 100  # of the table
 
 
 def write_report(
-    runs: Sequence[IndexedRun], folder: pathlib.Path, title: str = "Recorded runs"
+    runs: Sequence[IndexedRun],
+    folder: pathlib.Path,
+    title: str = "Recorded runs",
+    *,
+    reload_s: int = 0,
 ) -> pathlib.Path:
-    """Writes report.html, PNG figures, runs.csv and rounds.csv; returns the page."""
+    """Writes report.html, PNG figures, runs.csv and rounds.csv; returns the page.
+
+    One that reloads itself, every `reload_s` seconds, is written alone.
+    """
     if not runs:
         raise InputError("a report needs at least one recorded run.")
     with refusing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    text = groups.runs_frame(runs).to_csv(index=False, lineterminator="\n")
-    write_whole(folder / "runs.csv", text)
-    write_whole(folder / "rounds.csv", rounds_csv(runs))
     told = [run for run in runs if run.done]
     told = told or [run for run in runs if run.summary["rounds"]] or list(runs)
     ranked = group_charts.rank(groups.group_runs(told))
@@ -57,9 +63,8 @@ def write_report(
     shown = group_charts.show(drawn, few_numbers)
     few = [shown[number] for number in few_numbers]
     maps = heat_maps.heat_maps(ranked)
-    chart_pictures.write_group_figures(few, folder)
-    for name, one in maps.items():
-        chart_pictures.save(heat_maps.heat_figure(one), folder / f"{name}.png")
+    if not reload_s:
+        _write_beside(runs, few, maps, folder)
     spec = _spec(ranked, shown, maps)
     head = headline.headline(headline.of_groups(ranked), thinned=True) + _counts(
         runs, ranked
@@ -68,8 +73,23 @@ def write_report(
     on = {one.number for one in few}
     scripts = ("group_page.js",)
     whole = page.frame(title, head, body, shown, on, spec, scripts)
-    write_whole(folder / writing.PAGE, whole)
+    write_whole(folder / writing.PAGE, reloading(whole, reload_s))
     return folder / writing.PAGE
+
+
+def _write_beside(
+    runs: Sequence[IndexedRun],
+    few: Sequence[Shown],
+    maps: Mapping[str, HeatMap],
+    folder: pathlib.Path,
+) -> None:
+    """Tables and pictures."""
+    text = groups.runs_frame(runs).to_csv(index=False, lineterminator="\n")
+    write_whole(folder / "runs.csv", text)
+    write_whole(folder / "rounds.csv", rounds_csv(runs))
+    chart_pictures.write_group_figures(few, folder)
+    for name, one in maps.items():
+        chart_pictures.save(heat_maps.heat_figure(one), folder / f"{name}.png")
 
 
 def _most_drawn(ranked: Sequence[Group]) -> int:

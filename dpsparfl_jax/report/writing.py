@@ -25,6 +25,7 @@ from dpsparfl_jax.report import (
     seeds,
     traces,
 )
+from dpsparfl_jax.report.following import reloading
 from dpsparfl_jax.report.seeds import Entry
 from dpsparfl_jax.storage import write_whole, writing
 
@@ -44,18 +45,27 @@ _PARTS = {
 
 
 def write_report(
-    runs: Sequence[RecordedRun], folder: pathlib.Path, title: str = "Recorded runs"
+    runs: Sequence[RecordedRun],
+    folder: pathlib.Path,
+    title: str = "Recorded runs",
+    *,
+    reload_s: int = 0,
 ) -> pathlib.Path:
-    """Writes report.html, PNG figures, runs.csv and rounds.csv; returns the page."""
+    """Writes report.html, PNG figures, runs.csv and rounds.csv; returns the page.
+
+    One that reloads itself, every `reload_s` seconds, is written alone.
+    """
     if not runs:
         raise InputError("a report needs at least one recorded run.")
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     entries = seeds.show_runs(runs)
-    write_whole(folder / "runs.csv", runs_csv(runs))
-    write_whole(folder / "rounds.csv", rounds_csv(runs))
-    chart_pictures.write_figures([entry.shown for entry in entries], folder)
-    write_whole(folder / PAGE, whole_page(runs, entries, title))
+    if not reload_s:
+        write_whole(folder / "runs.csv", runs_csv(runs))
+        write_whole(folder / "rounds.csv", rounds_csv(runs))
+        chart_pictures.write_figures([entry.shown for entry in entries], folder)
+    text = whole_page(runs, entries, title)
+    write_whole(folder / PAGE, reloading(text, reload_s))
     return folder / PAGE
 
 

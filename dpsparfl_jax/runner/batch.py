@@ -43,7 +43,7 @@ from dpsparfl_jax.types import (
     Tasks,
 )
 
-_IN_FLIGHT = 2  # rounds that are dispatched before the results of one are awaited
+IN_FLIGHT = 2  # rounds that are dispatched before the results of one are awaited
 
 Clock = Callable[[], float]
 
@@ -193,7 +193,7 @@ class Batch:
                 waiting.append(sent)
                 if halted:
                     break
-                while len(waiting) > _IN_FLIGHT:
+                while len(waiting) > IN_FLIGHT:
                     yield self._fetch(waiting.popleft(), watch)
             while waiting:
                 yield self._fetch(waiting.popleft(), watch)

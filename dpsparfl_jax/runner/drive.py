@@ -15,8 +15,6 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from dpsparfl_jax import preflight
 from dpsparfl_jax.errors import (
     DivergedError,
@@ -28,7 +26,7 @@ from dpsparfl_jax.privacy.clip_norm import ClipNorm
 from dpsparfl_jax.records.columns import Row
 from dpsparfl_jax.records.rows import RoundRows
 from dpsparfl_jax.runner import grouping, processes
-from dpsparfl_jax.runner.batch import Batch
+from dpsparfl_jax.runner.batch import IN_FLIGHT, Batch
 from dpsparfl_jax.runner.checkpoint import digest
 from dpsparfl_jax.runner.devices import start_devices
 from dpsparfl_jax.runner.divergence import DivergenceWatch
@@ -104,11 +102,20 @@ def rounds(
     start_devices(max((run.settings.perf.devices for run in runs), default=0))
     jobs = _outline(runs, sinks, outcome)
     numbers = grouping.group_runs([job.run for job in jobs])
-    planned = (_plan(jobs[number], hooks) for group in numbers for number in group)
+    _announce_work([job.run for job in jobs], len(numbers), outcome, hooks)
+    progress = Progress(
+        {job.run.name: job.run.settings.length.rounds for job in jobs},
+        say=hooks.say,
+        clock=hooks.clock,
+        shown=hooks.progress,
+    )
+    in_order = (jobs[number] for group in numbers for number in group)
+    planned = (_plan(job, hooks, progress) for job in in_order)
     # The next batches are planned while this one trains.
-    with contextlib.closing(prefetch(planned, _PLANNED_AHEAD)) as plans:
+    with progress, contextlib.closing(prefetch(planned, _PLANNED_AHEAD)) as plans:
         images: dict[Any, Images] = {}
         for group in numbers:
+            progress.doing("planning")
             ready = list(itertools.islice(plans, len(group)))
             if hooks.stop():
                 outcome.stopped.extend(job.run.name for job in ready)
@@ -117,18 +124,18 @@ def rounds(
             missing: dict[str, Exception] = {}
             try:
                 if settings.data.image_set not in images:  # the set before is let go
+                    progress.doing("loading images")
                     images = {settings.data.image_set: load_images(settings)}
                     source = images[settings.data.image_set].source
                     hooks.say(f"Images: {source}.")
             except Exception as reason:
                 missing = {job.run.name: reason for job in ready}
             missing = processes.current().settle(missing)
-            if missing:
-                outcome.failed.update(missing)
-                continue
-            yield from _run_group(
-                ready, images[settings.data.image_set], hooks, outcome
-            )
+            outcome.failed.update(missing)
+            if not missing:
+                loaded = images[settings.data.image_set]
+                yield from _run_group(ready, loaded, hooks, progress, outcome)
+            progress.drop(outcome.failed)
 
 
 def _once(warn: Callable[[str], None]) -> Callable[[str], None]:
@@ -167,17 +174,23 @@ def _outline(
     return [job for job in jobs if job.run.name not in problems]
 
 
-def _plan(job: _Job, hooks: Hooks) -> _Job:
+def _plan(job: _Job, hooks: Hooks, progress: Progress) -> _Job:
     try:
         schedule = job.sink.saved_schedule()
         clock = hooks.clock or (lambda: 0.0)
-        return job._replace(run=job.run.planned(schedule, clock))
+        planned = job._replace(run=job.run.planned(schedule, clock))
     except Exception as reason:
         return job._replace(problem=reason)
+    progress.plan(planned.run.name, planned.run.schedule.num_rounds)
+    return planned
 
 
 def _run_group(
-    jobs: Sequence[_Job], images: Images, hooks: Hooks, outcome: Outcome
+    jobs: Sequence[_Job],
+    images: Images,
+    hooks: Hooks,
+    progress: Progress,
+    outcome: Outcome,
 ) -> Iterator[tuple[Run, Row]]:
     """Runs that share a program; if it fails as a whole, one by one."""
     opened: list[_Job] = []
@@ -185,7 +198,7 @@ def _run_group(
     try:
         opened = _open(jobs, images, outcome)
         if opened:
-            yield from _train(opened, hooks)
+            yield from _train(opened, hooks, progress)
     except StorageError:
         raise
     except Exception as reason:  # too little memory, say
@@ -207,7 +220,7 @@ def _run_group(
             "one now."
         )
         for job in left:
-            yield from _run_group([job], images, hooks, outcome)
+            yield from _run_group([job], images, hooks, progress, outcome)
 
 
 def _open(jobs: Sequence[_Job], images: Images, outcome: Outcome) -> list[_Job]:
@@ -255,9 +268,13 @@ def _without_frames(reason: Exception) -> Exception:
     return reason
 
 
-def _train(jobs: Sequence[_Job], hooks: Hooks) -> Iterator[tuple[Run, Row]]:
+def _train(
+    jobs: Sequence[_Job], hooks: Hooks, progress: Progress
+) -> Iterator[tuple[Run, Row]]:
     """Trains runs that share a program, and hands every round to its sink."""
     _announce([job.run for job in jobs], hooks)
+    them = f"{len(jobs)} run{'s' * (len(jobs) > 1)}"
+    progress.doing(f"preparing {them}")
     batch = Batch([job.run for job in jobs])
     beginnings = [
         job.sink.begin(clip, first)
@@ -285,26 +302,21 @@ def _train(jobs: Sequence[_Job], hooks: Hooks) -> Iterator[tuple[Run, Row]]:
         clock=hooks.clock,
     )
     del beginnings  # models may be large
-    progress = Progress(
-        f"{len(jobs)} run{'s' * (len(jobs) > 1)}",
-        int(np.sum(batch.lengths)),
-        sum(first_rounds),
-        say=hooks.say,
-        clock=hooks.clock,
-        shown=hooks.progress,
-    )
     divergence = DivergenceWatch([job.run for job in jobs], hooks.warn)
-    with progress:
-        for outputs in trained:
-            for output in outputs:
-                job = jobs[output.run]
-                record = _record(job.run, tables[output.run], output)
-                job.sink.add(record)
-                divergence.note(output.run, record.row)
-                hooks.row(job.run, record.row)
-                progress.note(record.row)
-                yield job.run, record.row
-            progress.update(len(outputs))
+    names = [job.run.name for job in jobs]
+    # The first round is compiled, and others are done while its results are awaited.
+    progress.begin(dict(zip(names, first_rounds, strict=True)), untimed=1 + IN_FLIGHT)
+    progress.doing(f"compiling for {them}")
+    for outputs in trained:
+        for output in outputs:
+            job = jobs[output.run]
+            record = _record(job.run, tables[output.run], output)
+            job.sink.add(record)
+            divergence.note(output.run, record.row)
+            hooks.row(job.run, record.row)
+            progress.note(job.run.name, record.row)
+            yield job.run, record.row
+        progress.step(len(outputs), f"training {them}")
 
 
 def _require_same_beginnings(
@@ -335,6 +347,24 @@ def _require_same_beginnings(
 def _record(run: Run, table: RoundRows, output: RoundOutput) -> RoundRecord:
     clients = None if output.right is None else run.client_table(output.right)
     return RoundRecord(table.row(output), output.state, clients)
+
+
+def _announce_work(
+    runs: Sequence[Run], groups: int, outcome: Outcome, hooks: Hooks
+) -> None:
+    """One line: what will be done."""
+    limits = sorted({run.settings.length.rounds for run in runs})
+    if not runs:
+        return
+    length = " or ".join(
+        f"for at most {most} rounds" if most else "until the budgets end"
+        for most in dict.fromkeys((limits[0], limits[-1]))
+    )
+    before = f" {len(outcome.skipped)} are finished." if outcome.skipped else ""
+    hooks.say(
+        f"To train: {len(runs)} run{'s' * (len(runs) > 1)} in {groups} "
+        f"program{'s' * (groups > 1)}, {length}.{before}"
+    )
 
 
 def _announce(runs: Sequence[Run], hooks: Hooks) -> None:

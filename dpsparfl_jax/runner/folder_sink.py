@@ -18,16 +18,15 @@ import jax
 
 from dpsparfl_jax import config_values, records
 from dpsparfl_jax.config import RunConfig
-from dpsparfl_jax.errors import InputError, UnfinishedRunError
+from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.planning import schedule as schedule_lib
 from dpsparfl_jax.planning.schedule import Schedule
 from dpsparfl_jax.privacy.clip_norm import ClipNorm
-from dpsparfl_jax.runner import image_feed
+from dpsparfl_jax.runner import image_feed, own_folder
 from dpsparfl_jax.runner.checkpoint import Checkpoints
 from dpsparfl_jax.runner.devices import chosen_devices
 from dpsparfl_jax.runner.run import Run, digest_owners
 from dpsparfl_jax.runner.sinks import Beginning, RoundRecord
-from dpsparfl_jax.storage import PART, refuse_held
 from dpsparfl_jax.training.cohort import resolve_execution
 from dpsparfl_jax.types import ServerState
 
@@ -65,7 +64,9 @@ class FolderSink:
         self._writer: records.RunFolder | None = None
         self._events: EventLog | None = None
         self._checkpoints: Checkpoints | None = None
-        self.is_done = _is_finished(folder, settings, resume=resume)
+        self.is_done, self._is_shorter = own_folder.look(
+            folder, settings, resume=resume
+        )
 
     @property
     def run(self) -> Run:
@@ -80,20 +81,23 @@ class FolderSink:
         return self._writer
 
     def saved_schedule(self) -> Schedule | None:
-        """The schedule that the folder has; a damaged one is planned anew."""
-        if not (self.folder / records.MANIFEST).is_file():
+        """The schedule that the folder has; a damaged or short one is planned anew."""
+        if self._is_shorter or not (self.folder / records.MANIFEST).is_file():
             return None
         try:
-            return schedule_lib.load(self.folder / records.SCHEDULE)
+            schedule = schedule_lib.load(self.folder / records.SCHEDULE)
         except InputError as reason:
             self._warn(f"{self.folder.name}: {reason} It is planned anew.")
             return None
+        # They differ if a run was killed while it was given more rounds.
+        rounds = records.read_manifest(self.folder).get("planned_rounds")
+        return schedule if rounds in (None, schedule.num_rounds) else None
 
     def open(self, run: Run) -> None:
         """Takes hold of the folder, which must still be this run's."""
         self._run, self._writer = run, records.RunFolder(self.folder)
         if (self.folder / records.MANIFEST).is_file():
-            refuse_other_run(self.folder, self.settings)
+            self._is_shorter = own_folder.is_shorter(self.folder, self.settings)
 
     def begin(self, clip: ClipNorm, first: ServerState) -> Beginning:
         """Opens all files; goes on from the newest good checkpoint."""
@@ -145,7 +149,8 @@ class FolderSink:
         if rows and rows != self.writer.digest_rounds(rounds):
             kept = self.writer.copy_rounds_aside()
             return f"rows of {records.ROUNDS} up to round {rounds} are damaged ({kept})"
-        if table and table != self.writer.digest_clients():
+        at_end = rounds == self.run.schedule.num_rounds
+        if table and at_end and table != self.writer.digest_clients():
             return f"{records.CLIENTS} is damaged"
         return ""
 
@@ -219,8 +224,21 @@ class FolderSink:
                     "schedule (another version may have planned it): choose another "
                     "folder to start anew."
                 )
+        if self._is_shorter:
+            self._extend(then, now)
         self.writer.keep_schedule(schedule)
         self._say_what_changed(then, now)
+
+    def _extend(self, then: dict[str, Any], now: dict[str, Any]) -> None:
+        """Lets a run that has fewer rounds go on: what tells of its end is no more."""
+        before, most = then.get("planned_rounds", 0), now["planned_rounds"]
+        self._say(f"{self.run.name}: {most} rounds are planned now, {before} before.")
+        if most > before:
+            self.writer.forget_end()
+        told = ("planned_rounds", "planned_end")
+        config = {**then["config"], "length": now["config"]["length"]}
+        changes = {name: now[name] for name in told} | {"config": config}
+        self.writer.keep_manifest({**then, **changes})
 
     def _say_what_changed(self, then: dict[str, Any], now: dict[str, Any]) -> None:
         """Names what may move last digits, though no setting that matters."""
@@ -297,56 +315,3 @@ def _on_noise(settings: RunConfig) -> tuple[str, ...]:
         "Runs of this seed share their noise (privacy.noise_key=paired): whoever sees "
         "two of them can subtract it, so release one at most.",
     )
-
-
-def _is_finished(folder: pathlib.Path, settings: RunConfig, *, resume: bool) -> bool:
-    """Whether the run is finished; refuses a folder that is not this run's."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file: choose another folder.")
-    if (folder.parent / records.MANIFEST).is_file():
-        raise InputError(f"{folder.parent} holds another run: choose another folder.")
-    if not (folder / records.MANIFEST).is_file():
-        _refuse_other_files(folder)
-        return False
-    refuse_other_run(folder, settings)
-    done = (folder / records.DONE).is_file()
-    if not done:
-        refuse_held(folder / records.LOCK)
-    if not done and not resume:
-        raise UnfinishedRunError(
-            f"{folder} holds an unfinished run: resume it, or choose another folder."
-        )
-    return done
-
-
-def _refuse_other_files(folder: pathlib.Path) -> None:
-    """A run killed before its manifest was there leaves these; all else is not ours."""
-    ours = (records.LOCK, records.SCHEDULE)
-    files = sorted(folder.iterdir()) if folder.is_dir() else []
-    strange = [
-        file.name
-        for file in files
-        if file.name not in ours and not file.name.endswith(PART)
-    ]
-    if not strange:
-        return
-    runs = [file.name for file in files if (file / records.MANIFEST).is_file()]
-    if (folder / records.ROUNDS).is_file():
-        what = f"holds a run without its {records.MANIFEST}: restore that"
-    elif runs:
-        what = f"holds other runs in folders of their own ({runs[0]}): add to them"
-    else:
-        what = f"holds other files ({strange[0]}): move them"
-    raise InputError(f"{folder} {what}, or choose another folder.")
-
-
-def refuse_other_run(folder: pathlib.Path, settings: RunConfig) -> None:
-    """Refuses a folder that holds a run with other settings, and shows them."""
-    then = config_values.from_dict(records.read_manifest(folder)["config"])
-    changes = config_values.differences(
-        config_values.moving(then, "results"), config_values.moving(settings, "results")
-    )
-    if changes:
-        raise InputError(
-            f"{folder} holds another run ({'; '.join(changes)}): choose another folder."
-        )

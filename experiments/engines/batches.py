@@ -22,6 +22,7 @@ class Batch(NamedTuple):
         notes: on the settings, to be recorded.
         at: the folder in which relative paths begin.
         version: of this package, which the worker must have too.
+        log: services that get the rounds too.
     """
 
     number: int
@@ -33,6 +34,7 @@ class Batch(NamedTuple):
     notes: tuple[str, ...] = ()
     at: str = "."
     version: str = ""
+    log: tuple[str, ...] = ()
 
 
 class Result(NamedTuple):

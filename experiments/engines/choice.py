@@ -93,7 +93,9 @@ def check() -> None:
     _options()
 
 
-def trainer(out: pathlib.Path, notes: Sequence[str]) -> "Trainer | None":
+def trainer(
+    out: pathlib.Path, notes: Sequence[str], log: Sequence[str]
+) -> "Trainer | None":
     """What trains the runs of a sweep; None leaves that to this process."""
     if _flag("engine") == "local":
         return None
@@ -103,7 +105,8 @@ def trainer(out: pathlib.Path, notes: Sequence[str]) -> "Trainer | None":
         str(pathlib.Path(name).absolute()) if name.endswith(".py") else name
         for name in _flag("plugin")
     )
-    plan = watch.Plan(out, tuple(notes), plugins, _flag("batch_runs"), _flag("retries"))
+    most, retries = _flag("batch_runs"), _flag("retries")
+    plan = watch.Plan(out, tuple(notes), plugins, most, retries, tuple(log))
     makers: dict[str, Callable[[], Engine]] = {"ray": _ray, "slurm": _slurm}
     engine = makers[_flag("engine")]()
 

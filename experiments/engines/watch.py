@@ -63,6 +63,7 @@ class Plan(NamedTuple):
     plugins: tuple[str, ...] = ()
     most: int = 0  # runs of one batch; 0 is no limit
     retries: int = 3  # of a batch whose worker was lost
+    log: tuple[str, ...] = ()  # services that get the rounds too
 
 
 def train(
@@ -126,6 +127,7 @@ def _make_batches(
             plan.notes,
             str(pathlib.Path.cwd()),
             __version__,
+            plan.log,
         )
         for number, names in enumerate(dealt)
     ]

@@ -99,6 +99,7 @@ def _train(batch: Batch) -> Result:
             resume=True,
             notes=batch.notes,
             sweep=pathlib.Path(batch.out),
+            log=batch.log,
         )
     except Exception:
         reporter.end("failed", 0)

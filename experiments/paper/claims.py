@@ -9,7 +9,7 @@ from dpsparfl_jax.storage import write_whole
 
 from . import claim_data, claim_tests, verdicts
 from .claim_data import Tables
-from .verdicts import Part, Verdict, as_json, as_markdown
+from .verdicts import Part, Verdict, as_json, as_markdown, as_text
 
 __all__ = [
     "CLAIMS",
@@ -17,6 +17,7 @@ __all__ = [
     "Verdict",
     "as_json",
     "as_markdown",
+    "as_text",
     "evaluate",
     "judge",
     "write",

@@ -18,7 +18,7 @@ from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.planning import schedule as schedule_lib
 from dpsparfl_jax.planning import theory
 from dpsparfl_jax.planning.schedule import Schedule
-from dpsparfl_jax.runner.folder_sink import refuse_other_run
+from dpsparfl_jax.runner.own_folder import refuse_other_run
 
 from . import plans as plans_lib
 from .sweeps import SweepRun

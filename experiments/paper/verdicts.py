@@ -2,6 +2,7 @@
 
 import json
 import math
+import textwrap
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ NOTE = (
     "any effect, about one would still seem to show one. A comparison holds if its "
     "whole interval is on the claimed side; those that do not hold are marked."
 )
+_WIDTH = 88  # of a terminal's lines
 _FORMATS = {
     "pp": "+.2f",
     "%": "+.1f",
@@ -130,6 +132,29 @@ def as_markdown(verdicts: Sequence[Verdict]) -> str:
     ]
     lines = ["| " + " | ".join(row) + " |" for row in (head, ("---",) * 4, *rows)]
     return "\n".join([*lines, "", NOTE, ""])
+
+
+def as_text(verdicts: Sequence[Verdict]) -> str:
+    """Short lines for a terminal: a claim and its verdict, then its comparisons."""
+    return "\n".join([*map(_paragraph, verdicts), textwrap.fill(NOTE, _WIDTH), ""])
+
+
+def _paragraph(verdict: Verdict) -> str:
+    run = [each for each in verdict.comparisons if each.seeds]
+    lines = [
+        _wrapped(f"{verdict.words} ({verdict.paper})", ""),
+        _wrapped(f"=> {verdict.verdict}", "  "),
+    ]
+    if run:
+        lines.append(_wrapped(f"{verdict.statistic}:", "  "))
+    lines += [_wrapped(_effect(each, tell_seeds=True), "    ") for each in run]
+    return "\n".join([*lines, ""])
+
+
+def _wrapped(text: str, indent: str) -> str:
+    return textwrap.fill(
+        text, _WIDTH, initial_indent=indent, subsequent_indent=f"{indent}  "
+    )
 
 
 def _effects(verdict: Verdict) -> str:

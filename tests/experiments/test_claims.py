@@ -227,8 +227,22 @@ def test_figures_that_share_runs_must_agree(study, tmp_path):
         claims.evaluate(tmp_path)
 
 
+def test_the_command_prints_short_lines(study, tmp_path):
+    done = call_program("experiments.claims", f"--results={study.write(tmp_path)}")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) <= 88
+    place = [n for n, line in enumerate(lines) if line.startswith("PLD accounting")]
+    told = lines[place[0] + 1 : place[0] + 4]
+    assert told[0] == "  => reproduced"
+    assert told[2].startswith("    PLD over RDP +30.0 rounds [+29.")
+    for claim in claims.CLAIMS:
+        assert claim.words in " ".join(done.stdout.split())
+
+
 def test_the_command_prints_a_table_and_keeps_the_numbers(study, tmp_path):
-    done = run_program("experiments.claims", f"--results={study.write(tmp_path)}")
+    folder = study.write(tmp_path)
+    done = run_program("experiments.claims", f"--results={folder}", "--markdown")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     table = [line for line in done.stdout.splitlines() if line.startswith("|")]

@@ -1,5 +1,6 @@
 """Do runs that are stopped, killed or out of disk leave what goes on later?"""
 
+import os
 import signal
 import subprocess
 import sys
@@ -65,6 +66,43 @@ def test_a_full_disk_is_one_sentence(tmp_path, cache):
     assert done.returncode == 0, done.stderr
     assert "going on after round" in done.stdout
     assert records.load_run(tmp_path / "o").done
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        ["-m", "experiments.run"],
+        ["-m", "experiments"],
+        # As the installed command is started.
+        [
+            "-c",
+            "import sys; sys.argv[0] = '/bin/dpsparfl'; import experiments.__main__",
+        ],
+    ],
+)
+def test_ctrl_c_while_the_program_is_loaded_is_one_word(tmp_path, start):
+    """A NumPy that never ends to load stands in for the first second."""
+    (tmp_path / "numpy.py").write_text(
+        "import time\nprint('loading', flush=True)\ntime.sleep(60)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, *start],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "loading\n"
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (130, "Interrupted.\n")
+
+
+def test_whoever_imports_the_programs_keeps_ctrl_c():
+    code = "import signal, experiments; print(signal.getsignal(signal.SIGINT).__name__)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True)
+    assert done.stdout.decode().strip() == "default_int_handler"
 
 
 @pytest.mark.slow
