@@ -12,6 +12,7 @@ from dpsparfl_jax.report import (
     group_charts,
     heat_maps,
     paper_pictures,
+    picture_style,
 )
 from tests.commands import assert_refused, call_program
 from tests.report.test_report import write_run
@@ -92,7 +93,7 @@ def test_words_are_letters_and_symbols_without_titles(tmp_path):
     (axes,) = figure(tmp_path / "2", "participation").axes
     assert axes.get_xlabel() == "participation rate β"
     assert axes.get_title(loc="left") == ""
-    assert paper_pictures.symbols("Epsilon of epsilon_hi") == "ε of epsilon_hi"
+    assert picture_style.symbols("Epsilon of epsilon_hi") == "ε of epsilon_hi"
 
 
 def test_letters_are_legible_and_curves_differ_without_colours(tmp_path):
