@@ -32,6 +32,7 @@ LINKED = [
 ]
 # Pages that show a warning.
 WARNS: set[str] = set()
+FENCED = re.DOTALL | re.M
 NUMBER = r"\(?[+-]?\d[\d.]*%?\)?"
 QUICK = ("docs/accelerators.md", "docs/howto/policy.md")  # the others train
 
@@ -72,6 +73,13 @@ def test_commands_name_existing_programs(path):
     for module in re.findall(r"python -m ((?:experiments|benchmarks)\.\w+)", text):
         there = (ROOT / (module.replace(".", "/") + ".py")).is_file()
         assert there, module
+
+
+@pytest.mark.parametrize("path", LINKED, ids=name_of)
+def test_words_after_dpsparfl_are_commands(path):
+    for fenced in re.findall(r"^```\w*\n(.*?)^```", path.read_text("utf-8"), FENCED):
+        for command in re.findall(r"^dpsparfl (\w+)", fenced, re.M):
+            assert command in COMMANDS, command
 
 
 @pytest.mark.parametrize("program", ["run", "sweep"])
@@ -163,6 +171,27 @@ def test_examples_of_a_page_run_in_order(
         run_page(path, tmp_path, capsys)
 
 
+def test_the_readme_trains_the_policy_that_it_shows(own_registries, tmp_path):
+    (policy,) = [code for code in blocks(README, "python") if "register_policy" in code]
+    (tmp_path / "mine.py").write_text(policy)
+    sweeps = re.findall(r"^dpsparfl sweep (.*)$", README.read_text("utf-8"), re.M)
+    (own,) = [words for words in sweeps if "--plugin=mine.py" in words]
+    for words in sweeps:
+        done = call_program(
+            "experiments.sweep", *shlex.split(words), "--print_config", folder=tmp_path
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+    assert "policy" in done.stdout
+    allocation = fl.plan(
+        fl.RunConfig(
+            schedule=fl.ScheduleConfig(policy="most_owed"),
+            length=fl.LengthConfig(rounds=8),
+        )
+    )
+    assert "most_owed" in own
+    assert (allocation.sends.sum(axis=1) == 5).all()
+
+
 def run_page(path, folder, capsys):
     """Runs examples and commands in turn, and compares what they print."""
     namespace = {"__name__": "page"}
@@ -185,7 +214,7 @@ def run_page(path, folder, capsys):
 def executed_blocks(path):
     """Kind and content of examples, of commands and of what they print."""
     found = re.findall(
-        r"^```(python|output|sh)\n(.*?)^```", path.read_text("utf-8"), re.DOTALL | re.M
+        r"^```(python|output|sh)\n(.*?)^```", path.read_text("utf-8"), FENCED
     )
     return [
         (kind, code)

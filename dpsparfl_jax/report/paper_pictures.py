@@ -31,8 +31,9 @@ from dpsparfl_jax.report.picture_style import (
     name_panels,
     spread_marks,
     symbols,
+    write,
 )
-from dpsparfl_jax.storage import replacing, write_whole, writing
+from dpsparfl_jax.storage import write_whole, writing
 
 FOLDER = "paper"
 MOST_DRAWN = 8  # settings that a picture of a column can tell apart
@@ -239,8 +240,6 @@ def _heat_figure(one: heat_maps.HeatMap) -> Figure:
 
 
 def _save(figure: Figure, stem: pathlib.Path) -> None:
-    """Writes a picture as PDF and PNG, each whole or not at all."""
-    for ending, facts in ((".pdf", {"CreationDate": None}), (".png", {})):
-        path = stem.with_name(f"{stem.name}{ending}")
-        with writing(path), replacing(path) as part:
-            figure.savefig(part, format=ending[1:], metadata=facts)
+    """Writes a picture as PDF and PNG."""
+    for ending in (".pdf", ".png"):
+        write(figure, stem.with_name(f"{stem.name}{ending}"))

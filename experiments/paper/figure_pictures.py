@@ -166,8 +166,9 @@ def save(figure: Figure, table: pathlib.Path) -> list[pathlib.Path]:
     picture = draw(figure, points)
     origin = f"drawn from {table.name}, sha256 {checksum(table)}"
     written = [table.with_suffix(ending) for ending in (".png", ".pdf")]
-    for path in written:
-        picture_style.save(picture, path, origin)
+    with rc_context(LOOKS):
+        for path in written:
+            picture_style.write(picture, path, origin)
     return written
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -39,7 +40,8 @@ def test_large_numbers_are_told_in_the_label_not_in_a_corner(tmp_path):
     axes.plot([0, 1e8], [0.715, 0.74])
     picture_style.in_millions(axes.xaxis)
     picture_style.in_percent(axes.yaxis)
-    picture_style.save(figure, tmp_path / "a.png", "a table")
+    with rc_context(picture_style.LOOKS):
+        picture_style.write(figure, tmp_path / "a.png", "a table")
     assert axes.get_xlabel() == "cycles (millions)"
     assert axes.xaxis.get_offset_text().get_text() == ""
     assert axes.xaxis.get_major_formatter()(2e7, 0) == "20"
