@@ -23,8 +23,8 @@ class Done(NamedTuple):
     stderr: str
 
 
-def call_program(name: str, *arguments: object) -> Done:
-    """What `python -m name arguments` does, from the project's folder.
+def call_program(name: str, *arguments: object, folder: pathlib.Path = ROOT) -> Done:
+    """What `python -m name arguments` does in a folder: the project's, unless given.
 
     The module is run afresh as `__main__` with flags of its own. Whatever a program
     changes for good in its process is put back.
@@ -34,7 +34,7 @@ def call_program(name: str, *arguments: object) -> Done:
     with (
         _own_flags(),
         _kept_process_state(),
-        contextlib.chdir(ROOT),
+        contextlib.chdir(folder),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):

@@ -2,8 +2,8 @@ r"""The same sweep by every engine of this machine: how long, and is it equal?
 
     python -m benchmarks.engines --json results.json
 
-trains a grid of quickstart points (four policies, twelve seeds, until budgets end) in
-one process, by two workers of a Ray cluster that is started for it, and by two job
+trains a grid of small points (four policies, twelve seeds, until budgets end) in one
+process, by two workers of a Ray cluster that is started for it, and by two job
 processes of submitit. Each command starts with empty folders and caches, and its whole
 time counts: starting, planning, compiling, training, the report. All engines must leave
 the same records and parameters, to the bit.
@@ -29,6 +29,11 @@ _SEEDS = flags.DEFINE_integer("seeds", 12, "of each of four policies", 1)
 _ROUNDS = flags.DEFINE_integer("rounds", 0, "of a run; 0: until budgets end", 0)
 _WORKERS = flags.DEFINE_integer("workers", 2, "of Ray and submitit", 1)
 _REPEATS = flags.DEFINE_integer("repeats", 1, "turns of every engine", 1)
+# The same cell for everybody and small budgets, which end soon.
+EQUAL_CLIENTS = (
+    *("--privacy.epsilon_hi=5", "--wireless.shadowing_db=0"),
+    *("--wireless.cycles_per_sample=1e6", "--schedule.tradeoff=50"),
+)
 
 
 def _flags_of_engines() -> dict[str, list[str]]:
@@ -47,6 +52,7 @@ def sweep(folder: pathlib.Path, engine: list[str]) -> float:
     command = [
         *(sys.executable, "-m", "experiments.sweep", "--preset=quickstart"),
         *(f"--grid={policies};seed={seeds}", f"--length.rounds={_ROUNDS.value}"),
+        *EQUAL_CLIENTS,
         *(f"--out={folder / 'runs'}", f"--perf.cache_dir={folder / 'cache'}"),
     ]
     began = time.perf_counter()

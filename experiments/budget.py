@@ -177,10 +177,13 @@ def main() -> None:
         numbers = {**counts, "epsilon_after_one": after_one}
         pathlib.Path(_JSON.value).write_text(json.dumps(numbers, indent=1) + "\n")
     if _PLOT.value:
-        from dpsparfl_jax.report import plan_pictures  # loads matplotlib
+        from dpsparfl_jax.report import (  # they load matplotlib
+            picture_style,
+            plan_pictures,
+        )
 
         figure = plan_pictures.epsilon_figure(curves, wanted, _DELTA.value, title)
-        plan_pictures.save(figure, _PLOT.value)
+        picture_style.save(figure, _PLOT.value)
         print(f"figure: {_PLOT.value}")
 
 
@@ -239,12 +242,15 @@ def give_advice() -> None:
         text = json.dumps(advice.numbers(given), indent=1)
         pathlib.Path(_JSON.value).write_text(text + "\n")
     if _PLOT.value:
-        from dpsparfl_jax.report import plan_pictures  # loads matplotlib
+        from dpsparfl_jax.report import (  # they load matplotlib
+            picture_style,
+            plan_pictures,
+        )
 
         figure = plan_pictures.frontier_figure(
             given.frontier, given.best, given.present, limits.examples, title
         )
-        plan_pictures.save(figure, _PLOT.value)
+        picture_style.save(figure, _PLOT.value)
         print(f"figure: {_PLOT.value}")
 
 

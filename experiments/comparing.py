@@ -11,7 +11,10 @@ from dpsparfl_jax.records.columns import finite
 EQUAL_DELAY, COMMON_DELAY = "accuracy_at_equal_delay", "equal_delay_s"
 _ACCURACIES = ("accuracy", "best_accuracy", "accuracy_averaged")
 RESULTS = ("rounds", *_ACCURACIES, "delay_s", "energy_j", "epsilon_max", "fairness")
-DIFFERENCES = (*_ACCURACIES, EQUAL_DELAY, "delay_s", "energy_j", "epsilon_max")
+DIFFERENCES = (
+    *_ACCURACIES,
+    *(EQUAL_DELAY, "delay_s", "energy_j", "epsilon_max", "fairness"),
+)
 _SAME_EPSILON = 0.01  # relative: smaller differences are not told of
 
 

@@ -103,7 +103,7 @@ def main() -> None:
             cli.check_picture(path)
     if _OUT.value:
         cli.check_folder("out", _OUT.value)
-    from dpsparfl_jax.report import plan_pictures  # loads matplotlib
+    from dpsparfl_jax.report import picture_style, plan_pictures  # load matplotlib
 
     settings = start.settings
     for note in _notes(settings):
@@ -123,7 +123,7 @@ def main() -> None:
     if warning:
         print(warning, file=sys.stderr)
     if _WORLD.value:
-        plan_pictures.save(plan_pictures.world_figure(planner.world), _WORLD.value)
+        picture_style.save(plan_pictures.world_figure(planner.world), _WORLD.value)
     schedules, rows = {}, []
     for name, variant in tqdm(
         variants(settings).items(), desc="policies", disable=None, leave=False
@@ -148,14 +148,14 @@ def main() -> None:
     if _PLOT.value and any(plan.sends.any() for plan in schedules.values()):
         target = settings.schedule.delay_target_s
         shown = {name: plan for name, plan in schedules.items() if plan.sends.any()}
-        plan_pictures.save(plan_pictures.schedule_figure(shown, target), _PLOT.value)
+        picture_style.save(plan_pictures.schedule_figure(shown, target), _PLOT.value)
         print(f"figure: {_PLOT.value}")
     long = {name: plan for name, plan in schedules.items() if plan.num_rounds > 1}
     if _QUEUES.value and long:
         bounds = {
             name: theory.queue_bounds(settings, plan) for name, plan in long.items()
         }
-        plan_pictures.save(plan_pictures.queue_figure(bounds), _QUEUES.value)
+        picture_style.save(plan_pictures.queue_figure(bounds), _QUEUES.value)
         print(f"figure of the queues: {_QUEUES.value}")
 
 

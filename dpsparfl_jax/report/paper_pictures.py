@@ -7,7 +7,6 @@ are no titles: `captions.txt` has words for each picture.
 import contextlib
 import math
 import pathlib
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -26,20 +25,22 @@ from dpsparfl_jax.report import (
     plan_pictures,
 )
 from dpsparfl_jax.report.charts import Chart, Shown
-from dpsparfl_jax.storage import replacing, write_whole, writing
+from dpsparfl_jax.report.picture_style import (
+    STYLE,
+    legend_columns,
+    letter,
+    name_panels,
+    spread_marks,
+    symbols,
+    write,
+)
+from dpsparfl_jax.storage import write_whole, writing
 
-STYLE = pathlib.Path(__file__).with_name("paper.mplstyle")
 FOLDER = "paper"
 MOST_DRAWN = 8  # settings that a picture of a column can tell apart
 _GAP_IN = 0.2  # between two columns of a page
-_LEGEND_LINE_IN, _LEGEND_KEY_IN, _LETTER_IN = 0.15, 0.5, 0.055  # sizes of a legend
+_LEGEND_LINE_IN = 0.15
 _WIDE_MAP = 7  # columns of a heat map that fit into one of a page
-_SYMBOLS = {
-    "beta": "\N{GREEK SMALL LETTER BETA}",
-    "delta": "\N{GREEK SMALL LETTER DELTA}",
-    "epsilon": "\N{GREEK SMALL LETTER EPSILON}",
-    "lambda": "\N{GREEK SMALL LETTER LAMDA}",
-}
 
 
 class Style(NamedTuple):
@@ -88,14 +89,6 @@ def _applied(style: Style) -> Iterator[None]:
             f"nothing can be drawn with the style file {style.file} ({words}): "
             "correct it."
         ) from None
-
-
-def symbols(text: str) -> str:
-    """Words with Greek letters in the place of their names."""
-    names = "|".join(_SYMBOLS)
-    return re.sub(
-        rf"\b({names})\b", lambda found: _SYMBOLS[found[1].lower()], text, flags=re.I
-    )
 
 
 def write_pictures(
@@ -187,15 +180,12 @@ def _line_charts(
         if any(table[key].curves(shown) for key in keys):
             dots = table is charts.CHARTS and name in chart_pictures.DOTTED
             _save(_figure(shown, [table[key] for key in keys], dots), folder / name)
+            letters = [letter(number, len(keys)) for number in range(len(keys))]
             captions[name] = " ".join(
-                f"{_letter(number, keys)}{table[key].title}. {table[key].note}".strip()
-                for number, key in enumerate(keys)
+                f"{which} {table[key].title}. {table[key].note}".strip()
+                for which, key in zip(letters, keys, strict=True)
             )
     return captions
-
-
-def _letter(number: int, panels: Sequence[Any]) -> str:
-    return f"({'abcdef'[number]}) " if len(panels) > 1 else ""
 
 
 def _size() -> tuple[float, float]:
@@ -208,32 +198,25 @@ def _figure(shown: Sequence[Shown], panels: Sequence[Chart], dots: bool) -> Figu
     column, height = _size()
     width = len(panels) * column + (len(panels) - 1) * _GAP_IN
     names = [chart_pictures.short(one.name, 44) for one in shown]
-    room = _LEGEND_KEY_IN + _LETTER_IN * max(map(len, names))
-    across = max(1, min(len(names), int(width // room), 4))
+    across = legend_columns(names, width)
     height += _LEGEND_LINE_IN * (math.ceil(len(names) / across) - 1)
     figure = Figure(figsize=(width, height), layout="constrained")
     row = figure.subplots(1, len(panels), squeeze=False)[0]
-    for number, (axes, chart) in enumerate(zip(row, panels, strict=True)):
+    name_panels(row)
+    for axes, chart in zip(row, panels, strict=True):
         axes.set(xlabel=symbols(chart.x_label), ylabel=symbols(chart.y_label))
-        axes.set_title(_letter(number, panels).strip(), loc="left")
         for curve in chart.curves(shown):
             if curve.kind == "band" and len(shown) > charts.FEW:
                 continue
             chart_pictures.draw(axes, curve, mpl.rcParams["lines.linewidth"])
             if curve.kind == "line" and curve.look:
-                _add_markers(axes.lines[-1], curve.look, len(curve.x))
+                axes.lines[-1].set_marker(curve.look.marker[1])
+                axes.lines[-1].set_markersize(mpl.rcParams["lines.markersize"])
+                spread_marks(axes.lines[-1], curve.look.number)
         chart_pictures.finish_axes(axes, chart)
     handles = [_key(one, dots) for one in shown]
     figure.legend(handles, names, loc="outside lower center", ncols=across)
     return figure
-
-
-def _add_markers(line: Line2D, one: Shown, points: int) -> None:
-    """Some eight on a curve, at other places than those of its neighbours."""
-    step = max(1, points // 8)
-    line.set_marker(one.marker[1])
-    line.set_markersize(mpl.rcParams["lines.markersize"])
-    line.set_markevery((one.number % step, step))
 
 
 def _key(one: Shown, dots: bool) -> Line2D:
@@ -258,8 +241,6 @@ def _heat_figure(one: heat_maps.HeatMap) -> Figure:
 
 
 def _save(figure: Figure, stem: pathlib.Path) -> None:
-    """Writes a picture as PDF and PNG, each whole or not at all."""
-    for ending, facts in ((".pdf", {"CreationDate": None}), (".png", {})):
-        path = stem.with_name(f"{stem.name}{ending}")
-        with writing(path), replacing(path) as part:
-            figure.savefig(part, format=ending[1:], metadata=facts)
+    """Writes a picture as PDF and PNG."""
+    for ending in (".pdf", ".png"):
+        write(figure, stem.with_name(f"{stem.name}{ending}"))

@@ -1,29 +1,34 @@
-"""Figures, as functions of numbers; they open no window and keep no state."""
+"""Figures, as functions of numbers; they open no window and keep no state.
+
+How they look is in `picture_style`.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib import colormaps, rc_context
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from dpsparfl_jax.planning.schedule import Schedule
 from dpsparfl_jax.planning.theory import QueueBounds
 from dpsparfl_jax.privacy.advise import Spending
+from dpsparfl_jax.report import picture_style
+from dpsparfl_jax.report.palette import COLOURS, GUIDE
+from dpsparfl_jax.report.picture_style import LOOKS, symbols
 from dpsparfl_jax.units import ratio_to_db
 from dpsparfl_jax.wireless.world import World
 
-TRUETYPE: Any = {"pdf.fonttype": 42, "ps.fonttype": 42}  # publishers refuse Type 3
+_ALONE = (4.6, 3.2)  # inches, of a figure with one panel
+_FOUR = (7.0, 5.0)  # and with two rows of two
+_GUIDE: Any = {"color": GUIDE, "ls": ":", "lw": 0.8}
 
 
-def save(figure: Figure, path: str) -> None:
-    """Writes a figure in the format that the file's name says."""
-    with rc_context(TRUETYPE):
-        figure.savefig(path, dpi=200)
-
-
+@rc_context(LOOKS)
 def epsilon_figure(
     curves: Mapping[str, NDArray[np.float64]],
     budgets: Sequence[float],
@@ -31,26 +36,34 @@ def epsilon_figure(
     title: str,
 ) -> Figure:
     """Epsilon over participations, a line an accountant, a dotted line a budget."""
-    figure = Figure(figsize=(5.5, 3.8), layout="constrained")
-    axes = figure.add_subplot(
-        xlabel="participations", ylabel=f"epsilon at delta = {delta:g}"
-    )
-    axes.set_title(title, fontsize="medium")
+    figure = Figure(figsize=_ALONE, layout="constrained")
+    axes = figure.add_subplot(xlabel="participations", title=title)
+    axes.set_ylabel(symbols(f"epsilon at delta = {delta:g}"))
     top = max(budgets) * 1.15
     longest = 1
-    for name, curve in curves.items():
+    keys = {}
+    for number, (name, curve) in enumerate(curves.items()):
         shown = curve[: int(np.searchsorted(curve, top, side="right")) + 1]
         longest = max(longest, len(shown) - 1)
-        marker = "o" if len(shown) < 15 else ""
-        axes.plot(np.arange(len(shown)), shown, marker=marker, ms=3, label=name.upper())
+        across = np.arange(len(shown))
+        keys[name.upper()] = _line(axes, number, across, shown)
     for budget in budgets:
-        axes.axhline(budget, color="0.6", lw=0.8, ls=":")
+        keys["budget"] = axes.axhline(budget, **_GUIDE)
     axes.set_xlim(0, longest)
     axes.set_ylim(0, top)
-    axes.legend(frameon=False, loc="lower right")
+    picture_style.in_millions(axes.xaxis)
+    picture_style.legend_below(figure, keys)
     return figure
 
 
+def _line(axes: Axes, number: int, x: Any, y: Any) -> Line2D:
+    """A curve that differs from its neighbours in more than its colour."""
+    (line,) = axes.plot(x, y, **picture_style.look(number))
+    picture_style.spread_marks(line, number)
+    return line
+
+
+@rc_context(LOOKS)
 def frontier_figure(
     frontier: Sequence[Spending],
     best: Spending | None,
@@ -62,103 +75,124 @@ def frontier_figure(
 
     Every point says its noise multiplier; a dotted line is the limit, if there is one.
     """
-    figure = Figure(figsize=(6.5, 4.2), layout="constrained")
-    axes = figure.add_subplot(
-        xscale="log", xlabel="examples that all clients train on", ylabel="signal"
-    )
-    axes.set_title(title, fontsize="medium")
+    figure = Figure(figsize=_ALONE, layout="constrained")
+    axes = figure.add_subplot(xscale="log", ylabel="signal", title=symbols(title))
+    axes.set_xlabel("examples that all clients train on")
     examples = [row.examples for row in frontier]
-    axes.plot(examples, [row.signal for row in frontier], "o-", ms=3, label="frontier")
-    for row in frontier:
+    keys = {"frontier": _line(axes, 0, examples, [row.signal for row in frontier])}
+    for number, row in enumerate(frontier):
         axes.annotate(
             f"{row.setting.noise_multiplier:g}",
             (row.examples, row.signal),
-            xytext=(0, -10),
+            xytext=(0, 5 if number % 2 else -11),  # neighbours may be close
             textcoords="offset points",
-            fontsize="x-small",
+            fontsize="small",
+            ha="center",
         )
     if best is not None:
         name = "best within the limit" if np.isfinite(most_examples) else "best"
-        axes.plot(best.examples, best.signal, "*", ms=13, label=name)
+        (keys[name],) = axes.plot(
+            best.examples, best.signal, "*", ms=11, color=COLOURS[1]
+        )
     if present.signal > 0:  # a logarithm has no place for nobody taking part
-        axes.plot(present.examples, present.signal, "X", ms=8, label="present settings")
+        (keys["present settings"],) = axes.plot(
+            present.examples, present.signal, "X", ms=7, color=COLOURS[2]
+        )
     if np.isfinite(most_examples):
-        axes.axvline(most_examples, color="0.6", lw=0.8, ls=":")
+        keys["limit"] = axes.axvline(most_examples, **_GUIDE)
     axes.set_ylim(bottom=0)
-    axes.legend(frameon=False, loc="lower right")
+    picture_style.legend_below(figure, keys)
     return figure
 
 
+@rc_context(LOOKS)
 def schedule_figure(schedules: Mapping[str, Schedule], delay_target_s: float) -> Figure:
     """Delay, kept fraction, queue and participation of schedules, side by side."""
-    figure = Figure(figsize=(10, 6.5), layout="constrained")
-    axes = figure.subplots(2, 2)
-    for name, schedule in schedules.items():
+    figure = Figure(figsize=_FOUR, layout="constrained")
+    delay, keep, channels, shares = panels = list(figure.subplots(2, 2).flat)
+    keys = {}
+    for number, (name, schedule) in enumerate(schedules.items()):
         rounds = np.arange(1, schedule.num_rounds + 1)
         used = np.maximum(schedule.sends.sum(axis=1), 1)
         kept = schedule.keep_rate.sum(axis=1) / used
         mean_delay = np.cumsum(schedule.round_delay_s) / rounds
-        axes[0, 0].plot(rounds, mean_delay, label=name)
-        axes[0, 1].plot(rounds, np.cumsum(kept) / rounds, label=name)
-        axes[1, 0].plot(rounds, schedule.sends.sum(axis=1), label=name)
+        keys[name] = _line(delay, number, rounds, mean_delay)
+        _line(keep, number, rounds, np.cumsum(kept) / rounds)
+        _line(channels, number, rounds, schedule.sends.sum(axis=1))
         share = schedule.participations / max(schedule.num_rounds, 1)
-        axes[1, 1].plot(schedule.rate, share, ".", label=name)
-    axes[0, 0].axhline(delay_target_s, color="0.5", ls=":", lw=1)
-    axes[0, 0].set(xlabel="round", ylabel="mean delay so far (s)")
-    axes[0, 1].set(xlabel="round", ylabel="mean keep rate so far", ylim=(0, 1.05))
-    axes[1, 0].set(xlabel="round", ylabel="channels in use")
+        shares.plot(schedule.rate, share, **picture_style.look(number) | {"ls": ""})
+    keys["as asked"] = delay.axhline(delay_target_s, **_GUIDE)
+    delay.set(xlabel="round", ylabel="mean delay so far (s)")
+    keep.set(xlabel="round", ylabel="mean keep rate so far", ylim=(0, 1.05))
+    channels.set(xlabel="round", ylabel="channels in use")
     top = max([float(np.max(one.rate, initial=0.1)) for one in schedules.values()])
-    axes[1, 1].plot([0, top], [0, top], color="0.5", ls=":", lw=1)
-    axes[1, 1].set(
-        xlabel="participation rate beta", ylabel="share of rounds taken part"
-    )
-    axes[1, 0].yaxis.set_major_locator(MaxNLocator(integer=True))
-    names = axes[0, 0].get_legend_handles_labels()
-    figure.legend(*names, loc="outside lower center", ncols=4, frameon=False)
+    shares.plot([0, top], [0, top], **_GUIDE)
+    shares.set(xlabel=symbols("participation rate beta"), ylabel="share of rounds")
+    channels.yaxis.set_major_locator(MaxNLocator(integer=True))
+    picture_style.name_panels(panels)
+    picture_style.legend_below(figure, keys)
     return figure
 
 
+@rc_context(LOOKS)
 def queue_figure(bounds: Mapping[str, QueueBounds]) -> Figure:
     """Queues, fairness and delay of schedules beside what Theorem 3 allows (dotted)."""
-    figure = Figure(figsize=(10, 6.5), layout="constrained")
-    axes = figure.subplots(2, 2)
-    drift, norm, fairness, delay = axes.flat
-    for name, one in bounds.items():
+    figure = Figure(figsize=_FOUR, layout="constrained")
+    drift, norm, fairness, delay = panels = list(figure.subplots(2, 2).flat)
+    keys = {}
+    for number, (name, one) in enumerate(bounds.items()):
         rounds = np.arange(1, len(one.norm) + 1)
-        (line,) = norm.plot(rounds, one.norm, label=name)
-        colour = line.get_color()
-        norm.plot(rounds, one.norm_bound, color=colour, ls=":", lw=1)
-        drift.plot(one.drift_bound, one.drift, ".", color=colour, ms=3)
-        fairness.plot(rounds[1:], one.fairness_gap[1:], color=colour)
-        fairness.plot(rounds[1:], one.fairness_bound[1:], color=colour, ls=":", lw=1)
-        delay.plot(rounds[1:], one.delay_excess_s[1:], color=colour)
-        delay.plot(rounds[1:], one.delay_bound_s[1:], color=colour, ls=":", lw=1)
-    drift.axline((0, 0), slope=1, color="0.5", ls=":", lw=1)
+        keys[name] = _line(norm, number, rounds, one.norm)
+        colour = keys[name].get_color()
+        bound: Any = _GUIDE | {"color": colour}
+        norm.plot(rounds, one.norm_bound, **bound)
+        drift.plot(one.drift_bound, one.drift, ".", color=colour)
+        _line(fairness, number, rounds[1:], one.fairness_gap[1:])
+        fairness.plot(rounds[1:], one.fairness_bound[1:], **bound)
+        _line(delay, number, rounds[1:], one.delay_excess_s[1:])
+        delay.plot(rounds[1:], one.delay_bound_s[1:], **bound)
+    drift.axline((0, 0), slope=1, **_GUIDE)
+    keys["bound"] = Line2D([], [], **_GUIDE)
     drift.set(xlabel="bound of a round's drift", ylabel="drift")
     norm.set(xlabel="round", ylabel="norm of all queues", yscale="log")
-    fairness.set(xlabel="round", ylabel="largest |share - beta| so far", yscale="log")
+    gap = symbols("largest |share - beta| so far")
+    fairness.set(xlabel="round", ylabel=gap, yscale="log")
     delay.set(xlabel="round", ylabel="mean delay above the target (s)")
     delay.set_yscale("symlog", linthresh=1.0)
-    names = norm.get_legend_handles_labels()
-    figure.legend(*names, loc="outside lower center", ncols=4, frameon=False)
+    picture_style.name_panels(panels)
+    picture_style.legend_below(figure, keys)
     return figure
 
 
+@rc_context(LOOKS)
 def world_figure(world: World) -> Figure:
     """Where clients and channels are, and how well they hear each other."""
-    figure = Figure(figsize=(9.5, 4), layout="constrained")
-    place, gains = figure.subplots(1, 2)
-    place.plot(*world.clients_m.T, "o", label="clients")
-    place.plot(*world.channels_m.T, "^", label="channels")
-    place.plot(*world.centre_m, "s", label="access point")
+    figure = Figure(figsize=(7.0, 3.2), layout="constrained")
+    place, gains = panels = list(figure.subplots(1, 2))
+    for colour, (name, marker, points) in zip(
+        COLOURS,
+        (
+            ("clients", "o", world.clients_m.T),
+            ("channels", "^", world.channels_m.T),
+            ("access point", "s", world.centre_m),
+        ),
+        strict=False,
+    ):
+        place.plot(*points, marker, label=name, color=colour)
     for number, (x, y) in enumerate(world.clients_m):
-        place.annotate(str(number), (x, y), fontsize="x-small")
+        beside: Any = {"xytext": (3, 3), "textcoords": "offset points"}
+        place.annotate(str(number), (x, y), fontsize="small", **beside)
     place.set(xlabel="x (m)", ylabel="y (m)", aspect="equal")
-    place.legend(frameon=False, fontsize="small", loc="upper right")
     picture = gains.imshow(ratio_to_db(world.uplink_gain), aspect="auto")
     gains.set(xlabel="channel", ylabel="client")
-    gains.yaxis.set_major_locator(MaxNLocator(integer=True))
+    gains.grid(False)
+    for axis in (gains.xaxis, gains.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True))
     figure.colorbar(picture, ax=gains, label="mean gain (dB)")
+    picture_style.name_panels(panels)
+    picture_style.legend_below(
+        figure, dict(zip(*reversed(place.get_legend_handles_labels()), strict=True))
+    )
     return figure
 
 

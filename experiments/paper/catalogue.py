@@ -41,7 +41,8 @@ _ROUND, _HOURS, _ACCURACY = "round", "simulated time (h)", "test accuracy"
 _CUMULATIVE = "cumulative delay (h)"
 _KEPT = ("keep rate s", _ACCURACY)
 _SHARES = ("participation rate beta", "share of rounds")
-_TARGETS = ("delay target d_avg (s)", "mean round delay (s)")
+_TARGET, _LEAST_KEPT = r"$d_\mathrm{avg}$", r"$s_\mathrm{th}$"
+_TARGETS = (f"delay target {_TARGET} (s)", "mean round delay (s)")
 _CLIP, _KEPT_MEAN = ("clip norm C", _ACCURACY), "mean keep rate"
 _ERROR, _MARGIN = "error of known gains (dB)", "planned margin (dB)"
 _WASTED, _MEAN_DELAY = "epsilon spent for nothing", "mean round delay (s)"
@@ -230,12 +231,19 @@ FIGURES: dict[str, Figure] = {
             Panel(
                 "clip_cifar", "last_accuracy", "CIFAR-10, 10 rounds", *_CLIP, ":cifar"
             ),
-            Panel("delay_target", "kept", "delay target", "d_avg (s)", _KEPT_MEAN),
+            Panel("delay_target", "kept", "delay target", f"{_TARGET} (s)", _KEPT_MEAN),
             Panel("delay_target", "mean_delay", "delay target", *_TARGETS),
-            Panel("keep_min", "kept", "least keep rate", "s_th", _KEPT_MEAN, ":least"),
+            Panel(
+                "keep_min", "kept", "least keep rate", _LEAST_KEPT, _KEPT_MEAN, ":least"
+            ),
             Panel("cycles", "kept", "CPU", "cycles a sample", _KEPT_MEAN, ":cycles"),
             Panel(
-                "energy", "kept", "energy", "mean W over d_avg", _KEPT_MEAN, ":energy"
+                "energy",
+                "kept",
+                "energy",
+                f"mean W over {_TARGET}",
+                _KEPT_MEAN,
+                ":energy",
             ),
         ),
         (),

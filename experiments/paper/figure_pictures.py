@@ -5,6 +5,7 @@ A picture is a function of the figure's table alone, and carries the table's che
 
 import hashlib
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,90 +13,122 @@ import pandas as pd
 from matplotlib import figure as plt
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.records.comparisons import interval
-from dpsparfl_jax.report.palette import COLOURS, DASHES
-from dpsparfl_jax.report.plan_pictures import TRUETYPE
-from dpsparfl_jax.storage import replacing, writing
+from dpsparfl_jax.report import picture_style
+from dpsparfl_jax.report.palette import DASHES, GUIDE
+from dpsparfl_jax.report.picture_style import LOOKS, symbols
 
 from . import figure_curves
 from .catalogue import Figure, Panel
 
 _GRID_POINTS = 40  # of a curve whose seeds have different x
 _PLAIN = ("all kept", "no noise, no clipping, all kept")  # for orientation: grey
+_PANEL_IN = (3.0, 2.2)  # width and height
+_ALONE_IN = (4.6, 3.2)  # of a panel without neighbours
+_GUIDE: Any = {"color": GUIDE, "ls": ":", "lw": 0.8}
 
 
+@rc_context(LOOKS)
 def draw(figure: Figure, table: pd.DataFrame) -> plt.Figure:
-    """All panels side by side, at most three in a row."""
-    columns = min(len(figure.panels), 3 if len(figure.panels) != 4 else 2)
+    """All panels side by side, at most three in a row, and one legend below."""
+    columns = _columns(figure.panels)
     lines = -(-len(figure.panels) // columns)
-    picture = plt.Figure(figsize=(3.3 * columns, 2.7 * lines), layout="constrained")
-    axes = picture.subplots(lines, columns, squeeze=False).ravel()
-    names: dict[str, Any] = {}
-    coloured = [name for name in table["series"].unique() if name not in _PLAIN]
+    width, height = _PANEL_IN if len(figure.panels) > 1 else _ALONE_IN
+    picture = plt.Figure(figsize=(width * columns, height * lines))
+    picture.set_layout_engine("constrained", wspace=0.06)
+    axes = list(picture.subplots(lines, columns, squeeze=False).flat)
+    names = list(table["series"].unique())
+    looks = _looks(names)
+    guided = False
     for panel, place in zip(figure.panels, axes, strict=False):
-        _panel(place, panel, table[table["panel"] == panel.name], coloured)
-        names |= dict(zip(*reversed(place.get_legend_handles_labels()), strict=True))
+        rows = table[table["panel"] == panel.name]
+        guided |= _panel(place, panel, rows, looks)
     for place in axes[len(figure.panels) :]:
         place.set_axis_off()
-    picture.legend(
-        list(names.values()),
-        list(names),
-        loc="outside lower center",
-        ncols=min(len(names), 4),
-        frameon=False,
-        fontsize=8,
+    picture_style.name_panels(
+        axes[: len(figure.panels)], _titles(figure.panels, columns)
     )
+    keys = {name: Line2D([], [], **looks[name]) for name in names}
+    if guided:
+        keys["as asked"] = Line2D([], [], **_GUIDE)
+    picture_style.legend_below(picture, keys)
     return picture
 
 
-def _panel(axes: Axes, panel: Panel, table: pd.DataFrame, coloured: list[str]) -> None:
-    axes.set_title(panel.title, fontsize=9)
-    axes.set_xlabel(panel.x, fontsize=8)
-    axes.set_ylabel(panel.y, fontsize=8)
-    axes.tick_params(labelsize=7)
-    axes.grid(color="0.9", lw=0.5)
-    for name, rows in table.groupby("series", sort=False):
-        look = _look(str(name), coloured)
+def _columns(panels: Sequence[Panel]) -> int:
+    """How many stand in a row: pairs and fours two by two, others three by three."""
+    titles = [panel.title for panel in panels]
+    pairs = len(titles) > 2 and titles[::2] == titles[1::2]
+    return min(len(panels), 2 if pairs or len(panels) == 4 else 3)
+
+
+def _titles(panels: Sequence[Panel], columns: int) -> list[str]:
+    """Titles that are said once in a row: over the first panel that they hold for."""
+    return [
+        ""
+        if number % columns and panel.title == panels[number - 1].title
+        else panel.title
+        for number, panel in enumerate(panels)
+    ]
+
+
+def _panel(
+    axes: Axes, panel: Panel, table: pd.DataFrame, looks: dict[str, dict[str, Any]]
+) -> bool:
+    """Draws one panel; whether it has a line for what was asked."""
+    axes.set(xlabel=symbols(panel.x), ylabel=symbols(panel.y))
+    for number, (name, rows) in enumerate(table.groupby("series", sort=False)):
+        look = looks[str(name)]
         if panel.draw in figure_curves.DOTS:
-            dots: dict[str, Any] = {"ls": "", "marker": ".", "ms": 3, "alpha": 0.6}
-            axes.plot(rows["x"], rows["y"], label=name, color=look["color"], **dots)
+            dots: dict[str, Any] = {"ls": "", "ms": 2.5, "alpha": 0.6, "mew": 0}
+            axes.plot(rows["x"], rows["y"], label=name, **look | dots)
         else:
-            _curve(axes, str(name), rows, look)
+            _curve(axes, str(name), rows, look, number)
     if panel.draw in figure_curves.PERCENT:
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    if panel.draw == "participation" or panel.draw == "mean_delay":
+        picture_style.in_percent(axes.yaxis)
+    guided = panel.draw in ("participation", "mean_delay")
+    if guided:
         ends = [table["x"].min(), table["x"].max()]
-        axes.plot(ends, ends, color="0.5", ls=":", lw=1, label="as asked")
+        axes.plot(ends, ends, **_GUIDE)
     if panel.x == "round":
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     if panel.draw == "bound":
         axes.set_yscale("log")
+    else:
+        picture_style.in_millions(axes.yaxis)
+    picture_style.in_millions(axes.xaxis)
     if table.empty:
         axes.text(0.5, 0.5, "not run", ha="center", transform=axes.transAxes)
+    return guided
 
 
-def _look(name: str, coloured: list[str]) -> dict[str, Any]:
-    if name in _PLAIN:
-        return {"color": "0.45", "dashes": DASHES[2 + _PLAIN.index(name)]}
-    number = coloured.index(name)
-    return {"color": COLOURS[number % len(COLOURS)], "dashes": DASHES[number // 7]}
+def _looks(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Colours, dashes and markers of all series; grey for those of orientation."""
+    coloured = [name for name in names if name not in _PLAIN]
+    looks = {name: picture_style.look(coloured.index(name)) for name in coloured}
+    for number, name in enumerate(_PLAIN):
+        style = {"color": "0.45", "ls": (0, DASHES[2 + number]), "marker": "x"}
+        looks[name] = style
+    return looks
 
 
-def _curve(axes: Axes, name: str, rows: pd.DataFrame, look: dict[str, Any]) -> None:
+def _curve(
+    axes: Axes, name: str, rows: pd.DataFrame, look: dict[str, Any], number: int
+) -> None:
     """The mean over seeds where all of them are, and thin lines for each of a few."""
-    dashes = look.pop("dashes")
-    style = {"dashes": dashes} if dashes else {}
     x, mean, low, high = average(rows)
-    marker = "o" if len(x) <= 12 else ""
-    axes.plot(x, mean, label=name, marker=marker, ms=3, lw=1.4, **look, **style)
-    axes.fill_between(x, low, high, color=look["color"], alpha=0.15, lw=0)
+    (line,) = axes.plot(x, mean, label=name, **look)
+    picture_style.spread_marks(line, number)
+    axes.fill_between(x, low, high, color=look["color"], alpha=0.13, lw=0)
     seeds = rows["seed"].nunique()
     if 1 < seeds <= 3:
+        thin: dict[str, Any] = {"color": look["color"], "lw": 0.4, "alpha": 0.45}
         for _, seed_rows in rows.groupby("seed"):
-            axes.plot(seed_rows["x"], seed_rows["y"], lw=0.5, alpha=0.45, **look)
+            axes.plot(seed_rows["x"], seed_rows["y"], **thin)
 
 
 def average(
@@ -132,13 +165,10 @@ def save(figure: Figure, table: pathlib.Path) -> list[pathlib.Path]:
         raise InputError(f"{table} is no table of a figure ({reason}).") from None
     picture = draw(figure, points)
     origin = f"drawn from {table.name}, sha256 {checksum(table)}"
-    written = []
-    for ending, key in ((".png", "Description"), (".pdf", "Subject")):
-        path = table.with_suffix(ending)
-        facts = {key: origin} | ({"CreationDate": None} if ending == ".pdf" else {})
-        with writing(path), replacing(path) as part, rc_context(TRUETYPE):
-            picture.savefig(part, format=ending[1:], dpi=140, metadata=facts)
-        written.append(path)
+    written = [table.with_suffix(ending) for ending in (".png", ".pdf")]
+    with rc_context(LOOKS):
+        for path in written:
+            picture_style.write(picture, path, origin)
     return written
 
 

@@ -301,6 +301,24 @@ def test_pictures_show_the_mean_and_its_interval(drawn):
     assert len(axes.collections) == 2  # a band a policy
 
 
+def test_titles_are_said_once_in_a_row():
+    def left_titles(name):
+        blank = pd.DataFrame(columns=figure_curves.COLUMNS)
+        picture = figure_pictures.draw(catalogue.FIGURES[name], blank)
+        count = len(catalogue.FIGURES[name].panels)
+        return [axes.get_title(loc="left") for axes in picture.axes[:count]]
+
+    assert left_titles("privacy_level") == ["(a) Fashion-MNIST", "(b)", "(c)"]
+    assert left_titles("bound") == ["Fashion-MNIST"]
+    pairs = left_titles("policies_accuracy")
+    assert pairs[::4] == [
+        "(a) MNIST",
+        "(e) CIFAR-10, \N{GREEK SMALL LETTER SIGMA} 0.6 (ours)",
+    ]
+    assert pairs[1::2] == ["(b)", "(d)", "(f)"]
+    assert left_titles("robustness")[3:5] == ["(d) no margin", "(e) error 1 dB"]
+
+
 def test_averages_of_models_have_a_panel_of_their_own():
     seen = pd.DataFrame(
         {

@@ -13,6 +13,7 @@ from dpsparfl_jax.report import (
     heat_maps,
     palette,
     paper_pictures,
+    picture_style,
 )
 from tests.commands import assert_refused, call_program
 from tests.report.test_report import write_run
@@ -93,7 +94,7 @@ def test_words_are_letters_and_symbols_without_titles(tmp_path):
     (axes,) = figure(tmp_path / "2", "participation").axes
     assert axes.get_xlabel() == "share of rounds that it should have (β)"
     assert axes.get_title(loc="left") == ""
-    assert paper_pictures.symbols("Epsilon of epsilon_hi") == "ε of epsilon_hi"
+    assert picture_style.symbols("Epsilon of epsilon_hi") == "ε of epsilon_hi"
 
 
 def test_letters_are_legible_and_curves_differ_without_colours(tmp_path):

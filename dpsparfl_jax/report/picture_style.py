@@ -1,0 +1,138 @@
+"""How pictures look: panel letters, Greek letters, dashes, markers, legends and files.
+
+`paper.mplstyle` has fonts and lines. All figures of plans, of budgets and of the study
+are drawn with it, so that they can stand side by side.
+"""
+
+import io
+import pathlib
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter
+from PIL import Image, PngImagePlugin
+
+from dpsparfl_jax.report.palette import COLOURS, DASHES, MARKERS
+from dpsparfl_jax.storage import replacing, writing
+
+STYLE = pathlib.Path(__file__).with_name("paper.mplstyle")
+_LEGEND_KEY_IN, _LETTER_IN = 0.5, 0.055  # what an entry of a legend needs
+_MARKS = 8  # on a curve of many points
+_MILLION = 1e6
+_PNG_COLOURS = 256  # curves and their edges need no more, and files are a third
+_SYMBOLS = {
+    "beta": "\N{GREEK SMALL LETTER BETA}",
+    "delta": "\N{GREEK SMALL LETTER DELTA}",
+    "epsilon": "\N{GREEK SMALL LETTER EPSILON}",
+    "lambda": "\N{GREEK SMALL LETTER LAMDA}",
+    "sigma": "\N{GREEK SMALL LETTER SIGMA}",
+}
+# A dict for `rc_context`: matplotlib has a type of its own for names.
+LOOKS: Any = dict(mpl.rc_params_from_file(STYLE, use_default_template=False))
+
+
+def symbols(text: str) -> str:
+    """Words with Greek letters in the place of their names."""
+    names = "|".join(_SYMBOLS)
+    return re.sub(
+        rf"\b({names})\b", lambda found: _SYMBOLS[found[1].lower()], text, flags=re.I
+    )
+
+
+def letter(number: int, panels: int) -> str:
+    """What tells a panel from its neighbours: "(a)"; nothing if it has none."""
+    return f"({chr(ord('a') + number)})" if panels > 1 else ""
+
+
+def name_panels(panels: Sequence[Axes], titles: Sequence[str] = ()) -> None:
+    """Writes letters, and titles where there are some, at the left over panels."""
+    for number, axes in enumerate(panels):
+        title = symbols(titles[number]) if titles else ""
+        axes.set_title(f"{letter(number, len(panels))} {title}".strip(), loc="left")
+
+
+def look(number: int) -> dict[str, Any]:
+    """Colour, dashes and marker of a curve, all unlike those of its neighbours."""
+    dashes = DASHES[number % len(DASHES)]
+    return {
+        "color": COLOURS[number % len(COLOURS)],
+        "ls": (0, dashes) if dashes else "-",
+        "marker": MARKERS[number % len(MARKERS)][1],
+    }
+
+
+def spread_marks(line: Line2D, number: int) -> None:
+    """Some eight markers on a curve, at other places than those of its neighbours."""
+    step = max(1, len(line.get_xdata(orig=True)) // _MARKS)  # type: ignore[arg-type]
+    line.set_markevery((number % step, step))
+
+
+def legend_columns(names: Sequence[str], width_in: float, most: int = 4) -> int:
+    """How many entries of a legend stand side by side in a picture so wide."""
+    room = _LEGEND_KEY_IN + _LETTER_IN * max(map(len, names), default=0)
+    return max(1, min(len(names), int(width_in // room), most))
+
+
+def legend_below(figure: Figure, keys: dict[str, Line2D]) -> None:
+    """One legend for all panels, below them, where it hides no data."""
+    columns = legend_columns(list(keys), figure.get_figwidth())
+    names = [symbols(name) for name in keys]
+    figure.legend(list(keys.values()), names, loc="outside lower center", ncols=columns)
+
+
+def in_percent(axis: Axis) -> None:
+    """Shares as percentages, with the digits that they need and no more."""
+    axis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.6g}%"))
+
+
+def in_millions(axis: Axis) -> None:
+    """Very large numbers as millions, said in the label, not in a corner."""
+    if max(map(abs, axis.get_view_interval())) >= _MILLION:
+        axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x / _MILLION:g}"))
+        axis.set_label_text(f"{axis.get_label_text()} (millions)")
+
+
+def save(figure: Figure, file: str | pathlib.Path, dpi: int = 300) -> None:
+    """Writes a picture as PNG, PDF or SVG, as the file's name says."""
+    with mpl.rc_context(LOOKS | {"savefig.dpi": dpi}):
+        write(figure, pathlib.Path(file))
+
+
+def write(figure: Figure, path: pathlib.Path, origin: str = "") -> None:
+    """Writes a picture with the style that is set, whole or not at all.
+
+    Args:
+        figure: what is drawn.
+        path: its ending says the format.
+        origin: what it was drawn from, which PNG and PDF files carry.
+    """
+    ending = path.suffix.lower()
+    facts: dict[str, Any] = {"CreationDate": None} if ending == ".pdf" else {}
+    if ending == ".pdf" and origin:
+        facts["Subject"] = origin
+    with writing(path), replacing(path) as part:
+        if ending == ".png":
+            part.write_bytes(_png(figure, origin))
+        else:
+            figure.savefig(part, format=ending[1:], metadata=facts)
+
+
+def _png(figure: Figure, origin: str) -> bytes:
+    """A small file: few colours, so that 300 dpi can be afforded."""
+    drawn, small = io.BytesIO(), io.BytesIO()
+    figure.savefig(drawn, format="png")
+    facts = PngImagePlugin.PngInfo()
+    if origin:
+        facts.add_text("Description", origin)
+    with Image.open(drawn) as picture:
+        few = picture.convert("RGB").quantize(
+            _PNG_COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
+        )
+        few.save(small, "png", optimize=True, pnginfo=facts, dpi=picture.info["dpi"])
+    return small.getvalue()
