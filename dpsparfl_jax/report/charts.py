@@ -5,6 +5,7 @@ and dashes in both. Runs that differ in their seed alone may be shown as one: co
 its rounds are then means, with `NAME_low` and `NAME_high` beside them.
 """
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -172,19 +173,21 @@ def _fairness(runs: Sequence[Shown]) -> list[Curve]:
 
 def keep_quantiles(one: Shown, shares: Sequence[float]) -> tuple[Floats, Floats]:
     """Windows of rounds [W], and quantiles [shares, W] of what senders keep in them."""
-    told = "keep_rates" if "keep_rates" in one.rounds else "keep_rate_mean"
-    if told not in one.rounds:
+    if "keep_rates" in one.rounds:
+        told = one.rounds["keep_rates"].tolist()
+    else:  # of an earlier version
+        told = [[mean] for mean in numbers(one.rounds, "keep_rate_mean")]
+    rates = np.fromiter(itertools.chain.from_iterable(told), float)
+    whose = np.repeat(numbers(one.rounds, "round"), [len(row) for row in told])
+    rates, whose = rates[np.isfinite(rates)], whose[np.isfinite(rates)]
+    rounds = np.unique(whose)
+    count = min(len(rounds), max(8, min(_WINDOWS, len(rounds) // 4)))
+    if not count:
         return np.empty(0), np.empty((len(shares), 0))
-    pairs = zip(numbers(one.rounds, "round"), one.rounds[told], strict=True)
-    kept = [(at, np.atleast_1d(np.asarray(rates, float))) for at, rates in pairs]
-    kept = [(at, rates) for at, rates in kept if np.isfinite(rates).any()]
-    count = min(len(kept), max(8, min(_WINDOWS, len(kept) // 4)))
-    windows = np.array_split(np.arange(len(kept)), max(count, 1))
-    windows = [window for window in windows if window.size]
-    across = [np.mean([kept[number][0] for number in window]) for window in windows]
-    pooled = [np.concatenate([kept[number][1] for number in w]) for w in windows]
-    found = [np.quantile(rates[np.isfinite(rates)], shares) for rates in pooled]
-    return np.array(across), np.reshape(found, (-1, len(shares))).T
+    windows = np.array_split(rounds, count)
+    ends = np.searchsorted(whose, [window[-1] for window in windows], side="right")
+    found = [np.quantile(part, shares) for part in np.split(rates, ends[:-1])]
+    return np.array([window.mean() for window in windows]), np.array(found).T
 
 
 def _keep_rates(runs: Sequence[Shown]) -> list[Curve]:

@@ -29,7 +29,28 @@ def show_runs(runs: Sequence[RecordedRun]) -> list[Entry]:
     """
     names = groups.differing_settings([run.manifest["config"] for run in runs])
     parts = sorted(_parts(runs, names), key=lambda part: _rank(part[0], names))
-    return [Entry(_show(*item, names), item[1]) for item in enumerate(parts)]
+    needed = telling([_settings(part[0], names) for part in parts])
+    return [Entry(_show(*item, needed), item[1]) for item in enumerate(parts)]
+
+
+def telling(settings: Sequence[dict[str, Any]]) -> list[str]:
+    """Names of few settings that tell all of these apart, words before numbers.
+
+    Examples:
+        >>> telling([{"a": "x", "b": 1.0}, {"a": "y", "b": 2.0}, {"a": "y", "b": 2.0}])
+        ['a']
+    """
+    needed = [*settings[0]]
+    is_word = {name: isinstance(settings[0][name], str) for name in needed}
+    for name in sorted(reversed(needed), key=lambda name: is_word[name]):
+        fewer = [other for other in needed if other != name]
+        if _distinct(settings, fewer) == _distinct(settings, [*settings[0]]):
+            needed = fewer
+    return needed
+
+
+def _distinct(settings: Sequence[dict[str, Any]], names: Sequence[str]) -> int:
+    return len({repr([one[name] for name in names]) for one in settings})
 
 
 def looks_of(runs: Sequence[RecordedRun], entries: Sequence[Entry]) -> list[Shown]:

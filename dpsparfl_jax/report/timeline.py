@@ -1,5 +1,6 @@
 """The rounds of a run, to step through: who is busy with what until when."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ def rounds_of(run: RecordedRun, plan: Schedule | None, most: int) -> dict[str, A
     senders = run.rounds["clients"].map(len).to_numpy()
     step = max(1, -(-int(np.sum(senders)) // max(most, 1)))
     kept = sorted({*range(0, count, step), count - 1})
-    slots = [_planned(plan, t) if plan else _recorded(run, t) for t in kept]
+    slots = _planned(plan, kept) if plan else [_recorded(run, t) for t in kept]
     ends = charts.numbers(run.rounds, "round_delay_s")
     planned = charts.numbers(run.rounds, "planned_delay_s")
     return {
@@ -54,20 +55,28 @@ def rounds_of(run: RecordedRun, plan: Schedule | None, most: int) -> dict[str, A
     }
 
 
-def _planned(plan: Schedule, t: int) -> list[list[Any]]:
+def _planned(plan: Schedule, kept: Sequence[int]) -> list[list[list[Any]]]:
     """All senders by channel; training and upload leave the downlink of a delay."""
-    rows = []
-    for channel in np.flatnonzero(plan.sends[t]):
-        delay, training, upload = (
-            float(column[t, channel])
-            for column in (plan.delay_s, plan.training_s, plan.upload_s)
-        )
-        parts = plain([delay - training - upload, training, upload])
-        kept = plain([plan.keep_rate[t, channel]], 3)
-        late, lost = plan.late[t, channel], not plan.arrived[t, channel]
-        who = [int(plan.client[t, channel]), int(channel)]
-        rows.append([*who, *parts, *kept, int(late), int(lost)])
-    return rows
+    sends, lost = plan.sends, plan.sends & ~plan.arrived
+    parts = np.stack(
+        [
+            plan.delay_s - plan.training_s - plan.upload_s,
+            plan.training_s,
+            plan.upload_s,
+        ],
+        axis=-1,
+    )
+    rounds = []
+    for t in kept:
+        rows = []
+        for channel in np.flatnonzero(sends[t]):
+            at = t, channel
+            who = [int(plan.client[at]), int(channel)]
+            kept_share = plain([plan.keep_rate[at]], 3)
+            marks = [int(plan.late[at]), int(lost[at])]
+            rows.append([*who, *plain(parts[at]), *kept_share, *marks])
+        rounds.append(rows)
+    return rounds
 
 
 def _recorded(run: RecordedRun, t: int) -> list[list[Any]]:

@@ -114,7 +114,8 @@ def _charts(drawn: dict[str, Any], entries: Sequence[Entry], heading: str) -> st
             about += (
                 " Curves of several seeds are means, at rounds that all of them reach, "
                 f"with bands (up to {charts.FEW} curves) from the least to the "
-                "largest; dots of clients are those of the first seed."
+                "largest; dots of clients are those of the first seed. Names have the "
+                "settings that tell them apart; a table below has all that differ."
             )
     return page.charts_section(heading, drawn, words, about)
 

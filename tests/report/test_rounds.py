@@ -138,7 +138,7 @@ def test_tables_of_clients_have_budgets_and_say_what_they_leave_out(planned):
 
 
 def test_a_page_of_many_long_runs_stays_below_six_megabytes(tmp_path):
-    plan = make_schedule(0, 600)
+    plan = make_schedule(0, 300)
     run = records.load_run(write_run(tmp_path / "run", plan=plan))
     many = [
         dataclasses.replace(

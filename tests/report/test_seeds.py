@@ -41,6 +41,22 @@ def test_runs_with_the_same_seed_stay_apart(runs):
     assert [len(entry.runs) for entry in seeds.show_runs(twice)] == [1, 1, 1]
 
 
+def test_names_have_only_settings_that_tell_apart(tmp_path):
+    for number, (clip, data) in enumerate(((1.0, "glyphs"), (2.0, "x"), (2.0, "y"))):
+        for seed in (0, 1):
+            changes = {"training": {"clip_norm": clip, "batch_size": 4 * clip}}
+            changes |= {"data": {"name": data}}
+            write_run(tmp_path / f"{number},{seed}", seed=seed, num_rounds=2, **changes)
+    entries = seeds.show_runs(records.find_runs([tmp_path]))
+    names = [entry.shown.name for entry in entries]
+    assert names == [f"name={data} (2 seeds)" for data in ("glyphs", "x", "y")]
+    assert seeds.telling([{"a": 1, "b": 2}, {"a": 1, "b": 3}, {"a": 2, "b": 2}]) == [
+        "a",
+        "b",
+    ]
+    assert seeds.telling([{}]) == []
+
+
 def test_bands_go_from_the_least_to_the_largest_seed(runs):
     ours = [run for run in runs if run.name.startswith("dp_sparfl")]
     shown = seeds.show_runs(ours)[0].shown
