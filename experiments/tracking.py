@@ -123,6 +123,7 @@ class _Feed:
         self._queue.put(None)
         self._thread.join(_PATIENCE_S)
         if self._thread.is_alive() or any(copy.lacks for copy in self._copies):
+            self._has_warned = True  # what a client complains of later is no news
             self._warn(
                 f"Not all rounds were sent to {self.service}: they are recorded, and "
                 "the same command sends them."
