@@ -189,9 +189,11 @@ def log_in(names: Sequence[str]) -> None:
 
         try:
             wandb.login()
-        except Exception as reason:
+        except wandb.errors.UsageError as reason:
             why = first_line(reason, "nobody is logged in")
             raise InputError(
                 f"--log=wandb needs an account ({why}): run wandb login, or set "
                 "WANDB_MODE=offline."
             ) from None
+        except Exception:  # an outage, which is told of when rounds are sent
+            return

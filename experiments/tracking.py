@@ -54,9 +54,9 @@ class _Copy:
             self._id, self._sent = "", 0
 
     @property
-    def lacks(self) -> int:
-        """Rounds that are not sent yet."""
-        return len(self._waiting)
+    def lacks(self) -> bool:
+        """Whether there are rounds that are not sent yet."""
+        return bool(self._waiting)
 
     def add(self, rows: Sequence[Row]) -> None:
         """Takes rounds; those that were sent before come again to the same bits."""
@@ -122,11 +122,11 @@ class _Feed:
         """Sends what waits, for a while; says what could not be sent."""
         self._queue.put(None)
         self._thread.join(_PATIENCE_S)
-        left = [copy.lacks for copy in self._copies if copy.lacks]
-        if left or self._thread.is_alive():
+        if self._thread.is_alive() or any(copy.lacks for copy in self._copies):
+            self._has_warned = True  # what a client complains of later is no news
             self._warn(
-                f"{sum(left)} rounds of {len(left)} run(s) were not sent to "
-                f"{self.service}: they are recorded, and the same command sends them."
+                f"Not all rounds were sent to {self.service}: they are recorded, and "
+                "the same command sends them."
             )
 
     def _work(self) -> None:

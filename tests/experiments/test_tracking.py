@@ -24,13 +24,16 @@ class Wandb(types.ModuleType):
         self.__spec__ = importlib.machinery.ModuleSpec("wandb", None, origin="fake")
         self.runs, self.given, self.ends = {}, [], []
         self.is_down = self.is_logged_in = False
+        self.errors = types.SimpleNamespace(UsageError=LookupError)
 
     def Settings(self, **given):
         return given
 
     def login(self):
+        if self.is_down:
+            raise ConnectionError("no route to host")
         if not self.is_logged_in:
-            raise RuntimeError("No API key configured.\nMore words.")
+            raise self.errors.UsageError("No API key configured.\nMore words.")
 
     def init(self, **given):
         if self.is_down:
@@ -170,8 +173,8 @@ def test_an_outage_is_one_warning_and_nothing_is_lost(tmp_path, wandb):
     assert warnings == [
         "Rounds cannot be sent to wandb now (no route to host): training goes on, and "
         "they are sent later.",
-        "8 rounds of 2 run(s) were not sent to wandb: they are recorded, and the same "
-        "command sends them.",
+        "Not all rounds were sent to wandb: they are recorded, and the same command "
+        "sends them.",
     ]
     wandb.is_down = False
     assert train(tmp_path, "wandb").skipped == ["seed=0", "seed=1"]
@@ -215,5 +218,8 @@ def test_whoever_is_not_logged_in_is_told_before_training(tmp_path, monkeypatch,
     monkeypatch.delenv("WANDB_MODE", raising=False)
     done = call_program("experiments.run", f"--out={tmp_path}", "--log=wandb")
     assert_refused(done, "needs an account (No API key configured.): run wandb login")
+    wandb.is_down = True  # an outage is told of later, and ends nothing
+    services.log_in(["wandb"])
+    wandb.is_down = False
     monkeypatch.setenv("WANDB_MODE", "offline")
     services.log_in(["wandb", "mlflow"])
