@@ -248,31 +248,31 @@ def _shares(runs: Sequence[Shown]) -> list[Curve]:
 
 CHARTS = {
     "accuracy_rounds": Chart(
-        "Test accuracy by round", "round", label("accuracy", "test accuracy"),
+        "Accuracy by round", "round", label("accuracy"),
         _accuracies(), "Fine dots: the average of models, where there is one.", True
     ),
     "accuracy_delay": Chart(
-        "Test accuracy by delay", label("cumulative_delay_s", "delay so far"),
-        label("accuracy", "test accuracy"),
+        "Accuracy by delay", label("cumulative_delay_s", "delay so far"),
+        label("accuracy"),
         _accuracies("cumulative_delay_s"), percent=True,
     ),
     "accuracy_epsilon": Chart(
-        "Test accuracy by largest epsilon", "largest epsilon that a client has spent",
-        label("accuracy", "test accuracy"), _accuracies("epsilon_max"),
+        "Accuracy by largest epsilon", "largest epsilon that a client has spent",
+        label("accuracy"), _accuracies("epsilon_max"),
         "Of the client that has spent most; private runs only.", True
     ),
     "accuracy_epsilon_mean": Chart(
-        "Test accuracy by mean epsilon", "mean epsilon that clients have spent",
-        label("accuracy", "test accuracy"), _accuracies("epsilon_mean"),
+        "Accuracy by mean epsilon", "mean epsilon that clients have spent",
+        label("accuracy"), _accuracies("epsilon_mean"),
         "Mean over all clients; private runs only.", True
     ),
     "accuracy_energy": Chart(
-        "Test accuracy by energy",
+        "Accuracy by energy",
         label("cumulative_energy_j", "energy of all clients so far"),
-        label("accuracy", "test accuracy"),
+        label("accuracy"),
         _accuracies("cumulative_energy_j"), percent=True,
     ),
-    "loss": Chart("Test loss", "round", "test loss (nats)", lines("loss")),
+    "loss": Chart("Loss", "round", "loss (nats)", lines("loss")),
     "keep_rate": Chart("Keep rates", "round", "share of coordinates kept", _keep_rates,
         "Median of the clients that send, in windows of rounds; bands, up to "
         f"{FEW} curves: 10% to 90% of them.", True, True),

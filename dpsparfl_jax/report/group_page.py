@@ -199,10 +199,10 @@ def _tables(told: Sequence[IndexedRun], ranked: Sequence[Group]) -> str:
     )
     return (
         f"<h2>Settings, the best accuracy first</h2>\n{table}<p><small>Accuracy "
-        "is on test images, at the last evaluation; delay and energy are of all "
-        "rounds; fairness is Jain's index of participations over rates (1 is best). "
-        f"Click a heading to sort.</small></p>\n{sections.privacy_section(told)}"
-        f"{_shared(told)}{sections.made_section(told)}"
+        f"is on {sections.judged_on(told)}, at the last evaluation; delay and energy "
+        "are of all rounds; fairness is Jain's index of participations over rates (1 "
+        "is best). Click a heading to sort.</small></p>\n"
+        f"{sections.privacy_section(told)}{_shared(told)}{sections.made_section(told)}"
     )
 
 

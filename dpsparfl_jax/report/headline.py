@@ -132,9 +132,9 @@ def _alone(one: Candidate) -> str:
     how = f"after {rounds} rounds, {delay} s of simulated time and {energy} J"
     if len(lasts) > 1:
         over = f"mean of {len(lasts)} seeds, 95% interval {low:.1%} to {high:.1%}"
-        reached = f"{name} has {mean:.2%} test accuracy ({over}) {how}."
+        reached = f"{name} has {mean:.2%} accuracy ({over}) {how}."
     else:
-        reached = f"{name} has {mean:.2%} test accuracy {how}."
+        reached = f"{name} has {mean:.2%} accuracy {how}."
     if one.private:
         spent = _range([last.epsilon for last in lasts], "{:.3f}")
         reached += (
@@ -195,7 +195,7 @@ def _best(where: str, told: Sequence[Candidate], cost: str, limit: float) -> str
     seeds = f", mean of {len(first)} seeds" if len(first) > 1 else ""
     return (
         f"{where}{early}, <b>{breakable(ranked[0])}</b> is the best of {len(known)}: "
-        f"{mean:.1%} test accuracy{seeds}, {_ahead(100 * (mean - after))} "
+        f"{mean:.1%} accuracy{seeds}, {_ahead(100 * (mean - after))} "
         f"<b>{breakable(ranked[1])}</b> ({after:.1%}).{_certainty(first, second)}"
     )
 

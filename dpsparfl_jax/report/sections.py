@@ -133,11 +133,21 @@ def runs_section(runs: Sequence[RecordedRun], shown: Sequence[Shown]) -> str:
         {head: cell for head, cell in line.items() if head in told} for line in lines
     )
     return (
-        f"<h2>Runs</h2>\n{table}<p><small>Accuracy is on test images, at the last "
-        "evaluation; delay and energy are of all rounds; fairness is Jain's index of "
-        "participations over rates (1 is best); diverged counts updates that were "
+        f"<h2>Runs</h2>\n{table}<p><small>Accuracy is on {judged_on(runs)}, at the "
+        "last evaluation; delay and energy are of all rounds; fairness is Jain's index "
+        "of participations over rates (1 is best); diverged counts updates that were "
         f"dropped. Click a heading to sort.</small></p>\n{privacy_section(runs)}"
     )
+
+
+def judged_on(runs: Sequence[RecordedRun | IndexedRun]) -> str:
+    """The images that accuracies are measured on, in words."""
+    contents = [run.manifest["config"] for run in runs]
+    named = {groups.setting_of(content, "length.eval_on") for content in contents}
+    validated = "training images that no client owns (length.eval_on=validation)"
+    if "validation" not in named:
+        return "test images"
+    return validated if len(named) == 1 else f"test images, or on {validated}"
 
 
 def settings_section(runs: Sequence[RecordedRun], shown: Sequence[Shown]) -> str:

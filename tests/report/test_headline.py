@@ -39,7 +39,7 @@ SLOW = [(4.0, 1.0, 0.35), (8.0, 2.0, 0.65), (12.0, 2.5, 0.66)]
 
 def test_of_a_single_run_only_its_own_numbers_are_told():
     said = words(setting("alone", FAST))
-    assert "alone has 70.00% test accuracy after 3 rounds, 3.0 s" in said
+    assert "alone has 70.00% accuracy after 3 rounds, 3.0 s" in said
     assert "spent epsilon 3.000 (delta = 0.001, pld accountant)" in said
     assert "One run with one seed" in said
     assert "best" not in said
@@ -55,7 +55,7 @@ def test_the_best_is_the_one_at_equal_epsilon_and_at_equal_time():
     said = words(setting("fast", FAST), setting("slow", SLOW))
     assert (
         f"At equal epsilon (no client above 2.500; {DELTA}), slow is the best of 2: "
-        "66.0% test accuracy, 6.0 points ahead of fast (60.0%). One seed each: chance "
+        "66.0% accuracy, 6.0 points ahead of fast (60.0%). One seed each: chance "
         "may explain the difference." in said
     )
     assert "At equal simulated time (3.0 s" in said
@@ -63,7 +63,7 @@ def test_the_best_is_the_one_at_equal_epsilon_and_at_equal_time():
     longer = [*FAST, (9.0, 3.5, 0.50)]
     said = words(setting("fast", longer), setting("slow", SLOW))
     assert "simulated time (9.0 s, when the first of them ends), slow is" in said
-    assert "65.0% test accuracy, 15.0 points ahead of fast (50.0%)" in said
+    assert "65.0% accuracy, 15.0 points ahead of fast (50.0%)" in said
 
 
 def test_differences_over_seeds_have_student_intervals():
@@ -73,7 +73,7 @@ def test_differences_over_seeds_have_student_intervals():
     said = words(setting("a", *first), setting("b", *second))
     half = 4.3027 * math.sqrt(7 / 3)
     assert f"over 3 seeds: {3 - half:.1f} to {3 + half:.1f} points, so which" in said
-    assert "53.0% test accuracy, mean of 3 seeds, 3.0 points ahead of b" in said
+    assert "53.0% accuracy, mean of 3 seeds, 3.0 points ahead of b" in said
     sure = [[(5.0, 1.0, accuracy)] for accuracy in (0.60, 0.601, 0.602)]
     said = words(setting("a", *sure), setting("b", *second))
     assert "9.9 to 10.3 points." in said

@@ -292,6 +292,21 @@ def test_runs_that_share_noise_are_named(tmp_path):
     assert "released together" not in text
 
 
+def test_the_page_says_which_images_models_are_judged_by(tmp_path):
+    root = tmp_path / "runs"
+    write_run(root / "tested", seed=0)
+    write_run(root / "chosen", seed=1, length={"eval_on": "validation"})
+    validated = "training images that no client owns (length.eval_on=validation)"
+    for names, words in (
+        (["tested"], "test images"),
+        (["chosen"], validated),
+        (["tested", "chosen"], f"test images, or on {validated}"),
+    ):
+        runs = records.find_runs([root / name for name in names])
+        text = report.write_report(runs, tmp_path).read_text()
+        assert f"Accuracy is on {words}, at the last evaluation" in text
+
+
 def test_a_run_without_any_round_alone(tmp_path):
     write_run(tmp_path / "new", num_rounds=0, done=False)
     runs = records.find_runs([tmp_path])
