@@ -1,5 +1,6 @@
 """Do the documents say what is true: commands, examples, links, maps and docstrings?"""
 
+import contextlib
 import dataclasses
 import doctest
 import importlib
@@ -23,6 +24,7 @@ from dpsparfl_jax.training.layer_rules import LAYER_RULES
 from experiments import presets
 from experiments.__main__ import COMMANDS
 from tests.commands import ROOT, assert_refused, call_program, run_program
+from tests.pages import FENCED, assert_printed, run_page
 
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
@@ -32,8 +34,6 @@ LINKED = [
 ]
 # Pages that show a warning.
 WARNS: set[str] = set()
-FENCED = re.DOTALL | re.M
-NUMBER = r"\(?[+-]?\d[\d.]*%?\)?"
 QUICK = ("docs/accelerators.md", "docs/howto/policy.md")  # the others train
 
 
@@ -168,7 +168,29 @@ def test_examples_of_a_page_run_in_order(
     ):
         if name in WARNS:
             warnings.simplefilter("ignore", UserWarning)
-        run_page(path, tmp_path, capsys)
+        run_page(path, name, tmp_path, capsys)
+
+
+@pytest.mark.parametrize(
+    ("said", "shown", "same"),
+    [
+        ("lambda 1: 1.04 s", "lambda 1: 1.04 s", True),
+        ("lambda 1: 1.04 s", "lambda 1: 1.10 s", False),
+        ("lambda 1: 1.04 s", "lambda 1: 1.04 m", False),
+        (" round  accuracy\n  2  0.42", " round  accuracy\n  2  0.49", True),
+        (" round  accuracy\n  2  0.42", " round  accuracy\n  4  0.42", False),
+        (
+            "accuracy (points) +3.1 (-9 to +4)",
+            "accuracy (points) +0.1 (-6 to +2)",
+            True,
+        ),
+        ("accuracy  52% ± 3%", "accuracy  75% ± 3%", False),
+        ("delay (s)  -4.9", "delay (s)  +4.9", False),
+    ],
+)
+def test_what_pages_show_is_compared(said, shown, same):
+    with contextlib.nullcontext() if same else pytest.raises(AssertionError):
+        assert_printed(said, shown, "here")
 
 
 def test_the_readme_trains_the_policy_that_it_shows(own_registries, tmp_path):
@@ -190,59 +212,6 @@ def test_the_readme_trains_the_policy_that_it_shows(own_registries, tmp_path):
     )
     assert "most_owed" in own
     assert (allocation.sends.sum(axis=1) == 5).all()
-
-
-def run_page(path, folder, capsys):
-    """Runs examples and commands in turn, and compares what they print."""
-    namespace = {"__name__": "page"}
-    said = None
-    for number, (kind, code) in enumerate(executed_blocks(path), start=1):
-        where = f"{name_of(path)}, block {number}"
-        if kind == "output":
-            assert_printed(said, code, where)
-        elif kind == "sh":
-            _, command, *words = shlex.split(code)
-            program, _ = COMMANDS[command]
-            done = call_program(f"experiments.{program}", *words, folder=folder)
-            assert done.returncode == 0, done.stderr
-            said = done.stdout
-        else:
-            exec(compile(code, where, "exec"), namespace)
-            said = capsys.readouterr().out
-
-
-def executed_blocks(path):
-    """Kind and content of examples, of commands and of what they print."""
-    found = re.findall(
-        r"^```(python|output|sh)\n(.*?)^```", path.read_text("utf-8"), FENCED
-    )
-    return [
-        (kind, code)
-        for kind, code in found
-        if kind != "sh" or code.startswith("dpsparfl ")  # others install
-    ]
-
-
-def assert_printed(said, shown, where):
-    """What a page shows is what is printed; accuracies may differ between machines."""
-    ours, theirs = (
-        [words for line in text.splitlines() if (words := line.split())]
-        for text in (said, shown)
-    )
-    heading = "accuracy" in theirs[0]
-    for mine, printed in zip(ours, theirs, strict=True):
-        learned = "accuracy" in printed or "right" in printed
-        for one, other in zip(mine, printed, strict=True):
-            if not re.fullmatch(NUMBER, other):
-                assert one == other, where
-                continue
-            value = float(other.strip("()%"))
-            margin = max(0.02 * abs(value), 0.011)
-            if (learned or heading) and "." in other and abs(value) < 1:
-                margin = 0.1
-            elif learned:
-                margin = 12  # percentage points; ends of intervals move most
-            assert float(one.strip("()%")) == pytest.approx(value, abs=margin), where
 
 
 # What users call or extend. Examples that need minutes are marked +SKIP in place.
