@@ -163,7 +163,7 @@ FIGURES: dict[str, Figure] = {
                 Panel(
                     f"accuracy_{name}",
                     "accuracy_averaged",
-                    f"{title}, average of models",
+                    "average of models",
                     _ROUND,
                     _ACCURACY,
                 ),
