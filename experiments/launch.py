@@ -22,7 +22,7 @@ from dpsparfl_jax.runner.run import Run
 from dpsparfl_jax.runner.shared_sinks import share_sinks
 from dpsparfl_jax.runner.sinks import FinishedSink, Sink
 
-from . import ending, live, tracking
+from . import ending, live_writer, tracking
 from .grid import Points
 from .stopping import Stopper
 
@@ -74,7 +74,8 @@ def execute(
     folders = {name: out / name if nested else out for name in points.settings}
     failed = dict(points.problems)
     try:
-        with live.LivePage(folders, out, live_s if processes.current().first else 0):
+        watched_s = live_s if processes.current().first else 0
+        with live_writer.LivePage(folders, out, watched_s):
             if trainer is not None:
                 outcome = trainer(points.settings, folders, stopper)
             else:

@@ -12,12 +12,14 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from absl import flags
 
 from dpsparfl_jax.errors import InputError, first_line
-from dpsparfl_jax.records.columns import Row
+
+if TYPE_CHECKING:  # reading records takes pandas, which takes a while to load
+    from dpsparfl_jax.records.columns import Row
 
 _PROJECT = "dpsparfl"  # unless the environment names another one
 _OFFLINE = ("offline", "disabled", "dryrun")
@@ -39,14 +41,14 @@ class Opened(Protocol):
 
     id: str
 
-    def send(self, rows: Sequence[Row]) -> None:
+    def send(self, rows: "Sequence[Row]") -> None:
         """Adds rounds."""
 
     def end(self, *, done: bool) -> None:
         """Lets go of it; it may go on later if it is not done."""
 
 
-def numbers(row: Row) -> dict[str, float]:
+def numbers(row: "Row") -> dict[str, float]:
     """The columns of a round that a curve can show."""
     return {
         name: value
@@ -76,7 +78,7 @@ class WandbRun:
         self._run.define_metric("*", step_metric="round")
         self.id = str(self._run.id)
 
-    def send(self, rows: Sequence[Row]) -> None:
+    def send(self, rows: "Sequence[Row]") -> None:
         """Adds rounds."""
         for row in rows:
             self._run.log({"round": row["round"], **numbers(row)})
@@ -115,7 +117,7 @@ class MlflowRun:
         for some in _parts(params, _PARAMS_AT_ONCE):
             self._client.log_batch(self.id, params=some)
 
-    def send(self, rows: Sequence[Row]) -> None:
+    def send(self, rows: "Sequence[Row]") -> None:
         """Adds rounds."""
         from mlflow.entities import Metric
 

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from dpsparfl_jax.report import following, writing
-from experiments.live import LivePage
+from experiments.live_writer import LivePage
 from tests.commands import assert_refused, call_program
 from tests.report.test_report import write_run
 
