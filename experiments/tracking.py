@@ -14,17 +14,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any
 
 from dpsparfl_jax import config_values, records
 from dpsparfl_jax.config import RunConfig
 from dpsparfl_jax.errors import first_line
-from dpsparfl_jax.planning.schedule import Schedule
 from dpsparfl_jax.privacy.clip_norm import ClipNorm
 from dpsparfl_jax.records import groups
 from dpsparfl_jax.records.columns import Row
-from dpsparfl_jax.runner.run import Run
-from dpsparfl_jax.runner.sinks import Beginning, RoundRecord, Sink
+from dpsparfl_jax.runner.sinks import Beginning, OuterSink, RoundRecord, Sink
 from dpsparfl_jax.storage import write_whole
 from dpsparfl_jax.types import ServerState
 
@@ -180,7 +177,7 @@ class Tracking:
         """A sink that sends what the inner one records; finished runs are sent now."""
         if not self._feeds:
             return sink
-        about = About(name, self._group, _flat(settings))
+        about = About(name, self._group, groups.flat(config_values.as_dict(settings)))
         copies = [(feed, feed.follow(about, folder)) for feed in self._feeds]
         tracked = TrackedSink(sink, folder, copies)
         if sink.is_done:
@@ -189,62 +186,35 @@ class Tracking:
         return tracked
 
 
-def _flat(settings: RunConfig) -> dict[str, Any]:
-    """All settings as `section.name`; of folders elsewhere, the last name only."""
-    flat: dict[str, Any] = {}
-    for section, content in config_values.as_dict(settings).items():
-        inside = content.items() if isinstance(content, dict) else [("", content)]
-        for name, value in inside:
-            flat[f"{section}.{name}".rstrip(".")] = groups.without_path(value)
-    return flat
-
-
-class TrackedSink:
+class TrackedSink(OuterSink):
     """Goes around the sink that records a run, and passes its rounds on."""
 
     def __init__(
         self, inner: Sink, folder: pathlib.Path, copies: Sequence[tuple[_Feed, _Copy]]
     ) -> None:
         """`copies` are the run as each service has it."""
-        self._inner, self._folder, self._copies = inner, folder, copies
+        super().__init__(inner)
+        self._folder, self._copies = folder, copies
         self._has_begun = False
-
-    @property
-    def is_done(self) -> bool:
-        """As the sink inside says."""
-        return self._inner.is_done
-
-    @property
-    def snapshot_every(self) -> int:
-        """As the sink inside says."""
-        return self._inner.snapshot_every
-
-    def saved_schedule(self) -> Schedule | None:
-        """As the sink inside says."""
-        return self._inner.saved_schedule()
-
-    def open(self, run: Run) -> None:
-        """Takes hold of what the sink inside writes to."""
-        self._inner.open(run)
 
     def begin(self, clip: ClipNorm, first: ServerState) -> Beginning:
         """Says where to go on; earlier rounds that a service lacks are sent first."""
-        beginning = self._inner.begin(clip, first)
+        beginning = super().begin(clip, first)
         self.catch_up(beginning.rounds)
         self._has_begun = True
         return beginning
 
     def add(self, record: RoundRecord) -> None:
         """Records the next round, then passes it on."""
-        self._inner.add(record)
+        super().add(record)
         self._pass_on([record.row])
 
     def close(self) -> None:
         """Lets go."""
         if self._has_begun:
             self._has_begun = False
-            self.end(done=self._inner.is_done)
-        self._inner.close()
+            self.end(done=self.is_done)
+        super().close()
 
     def catch_up(self, count: int | None) -> None:
         """Passes recorded rounds on: the first ones, or all."""

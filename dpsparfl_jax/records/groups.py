@@ -73,6 +73,16 @@ def without_path(value: Any) -> Any:
     return value
 
 
+def flat(content: dict[str, Any]) -> dict[str, Any]:
+    """All settings as `section.name`; of folders elsewhere, the last name only."""
+    settings: dict[str, Any] = {}
+    for section, values in content.items():
+        inside = values.items() if isinstance(values, dict) else [("", values)]
+        for name, value in inside:
+            settings[f"{section}.{name}".rstrip(".")] = without_path(value)
+    return settings
+
+
 @functools.cache
 def _idle() -> frozenset[str]:
     """Settings that move no result, or its rounding alone."""

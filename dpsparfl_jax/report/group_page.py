@@ -209,7 +209,7 @@ def _tables(told: Sequence[IndexedRun], ranked: Sequence[Group]) -> str:
 def _shared(told: Sequence[IndexedRun]) -> str:
     """The settings that all runs share, folded away."""
     apart = {*groups.differing(told), "seed"}
-    settings = sections.settings_of(told[0])
+    settings = groups.flat(told[0].manifest["config"])
     lines = [
         {"setting": html.escape(name), "value": html.escape(str(value))}
         for name, value in settings.items()

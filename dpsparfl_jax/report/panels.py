@@ -18,8 +18,8 @@ _ABOUT = (
 
 def panels(shown: Sequence[Shown]) -> dict[str, dict[str, Any]]:
     """A chart for everything shown that has keep rates, by the id of its box."""
-    last = max([float(one.rounds["round"].max()) for one in shown if len(one.rounds)],
-               default=1.0)  # fmt: skip
+    lasts = [float(one.rounds["round"].max()) for one in shown if len(one.rounds)]
+    last = max(lasts, default=1.0)
     made = {}
     for one in shown:
         across, found = charts.keep_quantiles(one, _SHARES)

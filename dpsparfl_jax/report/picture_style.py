@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
@@ -69,7 +70,7 @@ def look(number: int) -> dict[str, Any]:
 
 def spread_marks(line: Line2D, number: int) -> None:
     """Some eight markers on a curve, at other places than those of its neighbours."""
-    step = max(1, len(line.get_xdata(orig=True)) // _MARKS)  # type: ignore[arg-type]
+    step = max(1, np.size(line.get_xdata(orig=True)) // _MARKS)
     line.set_markevery((number % step, step))
 
 

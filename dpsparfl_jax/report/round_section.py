@@ -53,8 +53,8 @@ def _of_run(run: RecordedRun, most: int) -> dict[str, Any]:
 def section(spec: dict[str, Any]) -> str:
     """Menus, and boxes for the timeline and the map."""
     names = [run["name"] for run in spec["runs"]]
-    thinned = any(run["rounds"] != [*range(1, len(run["rounds"]) + 1)]
-                  for run in spec["runs"])  # fmt: skip
+    kept = [run["rounds"] for run in spec["runs"]]
+    thinned = any(rounds != [*range(1, len(rounds) + 1)] for rounds in kept)
     some = " Long runs are thinned: not every round can be chosen." if thinned else ""
     return f"""<h2>Look into a round</h2>
 <p>Choose a run, and step through its rounds with the buttons, the slider or the arrow

@@ -49,16 +49,6 @@ def headings() -> dict[str, tuple[str, str]]:
     return {**columns.summary_columns(), "fairness": ("fairness", "{:.3f}")}
 
 
-def settings_of(run: RecordedRun | IndexedRun) -> dict[str, Any]:
-    """All settings as `section.name`; of folders elsewhere, the last name only."""
-    flat: dict[str, Any] = {}
-    for section, content in run.manifest["config"].items():
-        inside = content.items() if isinstance(content, dict) else [("", content)]
-        for name, value in inside:
-            flat[f"{section}.{name}".rstrip(".")] = groups.without_path(value)
-    return flat
-
-
 def differing(settings: Sequence[dict[str, Any]]) -> list[str]:
     """Names of the settings that not all runs share."""
     names = dict.fromkeys(itertools.chain.from_iterable(settings))
@@ -152,7 +142,7 @@ def judged_on(runs: Sequence[RecordedRun | IndexedRun]) -> str:
 
 def settings_section(runs: Sequence[RecordedRun], shown: Sequence[Shown]) -> str:
     """Settings in which runs differ, and all others folded away."""
-    settings = [settings_of(run) for run in runs]
+    settings = [groups.flat(run.manifest["config"]) for run in runs]
     names = differing(settings)
     apart = [
         {"run": page_lib.swatch(one), **{name: _text(values, name) for name in names}}

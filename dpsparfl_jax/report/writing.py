@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.records import IndexedRun, RecordedRun
+from dpsparfl_jax.records import RecordedRun, groups
 from dpsparfl_jax.report import (
     chart_pictures,
     charts,
@@ -120,14 +120,9 @@ def _charts(drawn: dict[str, Any], entries: Sequence[Entry], heading: str) -> st
     return page.charts_section(heading, drawn, words, about)
 
 
-def is_private(run: RecordedRun | IndexedRun) -> bool:
-    """Whether its epsilons cover all that the run does with records."""
-    return run.private
-
-
 def runs_csv(runs: Sequence[RecordedRun]) -> str:
     """One row a run: its summary, and the settings in which runs differ."""
-    settings = [sections.settings_of(run) for run in runs]
+    settings = [groups.flat(run.manifest["config"]) for run in runs]
     names = sections.differing(settings)
     table = [
         {

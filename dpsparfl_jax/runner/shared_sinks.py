@@ -22,7 +22,7 @@ from dpsparfl_jax.planning.schedule import Schedule
 from dpsparfl_jax.privacy.clip_norm import ClipNorm
 from dpsparfl_jax.runner.processes import JoinedProcesses
 from dpsparfl_jax.runner.run import Run
-from dpsparfl_jax.runner.sinks import Beginning, RoundRecord, Sink
+from dpsparfl_jax.runner.sinks import Beginning, OuterSink, RoundRecord, Sink
 from dpsparfl_jax.types import ServerState
 
 
@@ -38,40 +38,26 @@ class _SharedSink:
         return f"{self._name}/begin {self._beginnings}"
 
 
-class TellingSink(_SharedSink):
+class TellingSink(OuterSink, _SharedSink):
     """The sink of the first process, which lets the others know what it says."""
 
     def __init__(self, name: str, processes: JoinedProcesses, inner: Sink) -> None:
         """Goes around `inner`, the sink that remembers the run."""
-        super().__init__(name, processes)
-        self._inner = inner
-
-    @property
-    def is_done(self) -> bool:
-        """As the sink inside says."""
-        return self._inner.is_done
-
-    @property
-    def snapshot_every(self) -> int:
-        """As the sink inside says."""
-        return self._inner.snapshot_every
+        OuterSink.__init__(self, inner)
+        _SharedSink.__init__(self, name, processes)
 
     def saved_schedule(self) -> Schedule | None:
         """The plan of a run that is to go on."""
-        schedule = self._inner.saved_schedule()
+        schedule = super().saved_schedule()
         told = b"" if schedule is None else _schedule_bytes(schedule)
         self._processes.tell(f"{self._name}/schedule", told)
         return schedule
-
-    def open(self, run: Run) -> None:
-        """Takes hold of what the sink inside writes to."""
-        self._inner.open(run)
 
     def begin(self, clip: ClipNorm, first: ServerState) -> Beginning:
         """Says where to go on, or why not."""
         name = self._next_beginning()
         try:
-            beginning = self._inner.begin(clip, first)
+            beginning = super().begin(clip, first)
         except Exception as reason:
             self._tell(name, problem=str(reason))
             raise
@@ -83,13 +69,9 @@ class TellingSink(_SharedSink):
     def _tell(self, name: str, **facts: Any) -> None:
         self._processes.tell(name, json.dumps(facts).encode())
 
-    def add(self, record: RoundRecord) -> None:
-        """Writes the next round."""
-        self._inner.add(record)
-
     def close(self) -> None:
         """Lets go; what was said has been heard by all once a run was begun."""
-        self._inner.close()
+        super().close()
         if self._beginnings:
             self._processes.forget(self._name)
 

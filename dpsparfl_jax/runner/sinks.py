@@ -56,6 +56,44 @@ class Sink(Protocol):
         """Lets go."""
 
 
+class OuterSink:
+    """Goes around another sink and does as it does; what follows a run adds to it."""
+
+    def __init__(self, inner: Sink) -> None:
+        """`inner` is the sink that remembers the run."""
+        self._inner = inner
+
+    @property
+    def is_done(self) -> bool:
+        """As the sink inside says."""
+        return self._inner.is_done
+
+    @property
+    def snapshot_every(self) -> int:
+        """As the sink inside says."""
+        return self._inner.snapshot_every
+
+    def saved_schedule(self) -> Schedule | None:
+        """The plan that the sink inside has."""
+        return self._inner.saved_schedule()
+
+    def open(self, run: Run) -> None:
+        """Takes hold of what the sink inside writes to."""
+        self._inner.open(run)
+
+    def begin(self, clip: ClipNorm, first: ServerState) -> Beginning:
+        """From where the sink inside goes on."""
+        return self._inner.begin(clip, first)
+
+    def add(self, record: RoundRecord) -> None:
+        """Hands the next round in."""
+        self._inner.add(record)
+
+    def close(self) -> None:
+        """Lets go."""
+        self._inner.close()
+
+
 class FinishedSink:
     """The sink of a run that is known to be finished: nothing is done with it."""
 
