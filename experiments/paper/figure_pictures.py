@@ -156,8 +156,10 @@ def average(
     return common.index.to_numpy(), *bands.reshape(-1, 3).T
 
 
-def save(figure: Figure, table: pathlib.Path) -> list[pathlib.Path]:
-    """Writes PNG and PDF beside the table that they are drawn from."""
+def save(
+    figure: Figure, table: pathlib.Path, endings: Sequence[str] = (".png", ".pdf")
+) -> list[pathlib.Path]:
+    """Writes pictures beside the table that they are drawn from."""
     try:
         points = pd.read_csv(table).astype({"x": float, "y": float})
         points = points[figure_curves.COLUMNS]
@@ -165,7 +167,7 @@ def save(figure: Figure, table: pathlib.Path) -> list[pathlib.Path]:
         raise InputError(f"{table} is no table of a figure ({reason}).") from None
     picture = draw(figure, points)
     origin = f"drawn from {table.name}, sha256 {checksum(table)}"
-    written = [table.with_suffix(ending) for ending in (".png", ".pdf")]
+    written = [table.with_suffix(ending) for ending in endings]
     with rc_context(LOOKS):
         for path in written:
             picture_style.write(picture, path, origin)
