@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from absl import app, flags, logging
 
-from dpsparfl_jax import __version__, config, config_values
+from dpsparfl_jax import __version__, config, config_values, origins
 from dpsparfl_jax.errors import InputError
 
 from . import interrupting, usage
@@ -62,22 +62,36 @@ def current_name(setting: str) -> str:
 
 def load_plugin(name: str) -> None:
     """Runs a user's file or module, so that what it registers can be named."""
-    path = pathlib.Path(name)
     try:
-        if path.suffix == ".py":
-            spec = importlib.util.spec_from_file_location(path.stem, path)
-            assert spec is not None
-            assert spec.loader is not None
-            module = importlib.util.module_from_spec(spec)
-            sys.modules[path.stem] = module
-            spec.loader.exec_module(module)
+        if name.endswith(".py"):
+            _run_file(pathlib.Path(name))
         else:
-            importlib.import_module(name)
+            with origins.loading(name, _source_of(name)):
+                importlib.import_module(name)
     except (OSError, ImportError, SyntaxError, InputError) as reason:
         raise InputError(f"--plugin={name} cannot be loaded ({reason}).") from None
     except (Exception, SystemExit) as reason:  # whatever its code does when loaded
         what = f"{type(reason).__name__}, {reason}"
         raise InputError(f"--plugin={name} cannot be loaded ({what}).") from None
+
+
+def _run_file(path: pathlib.Path) -> None:
+    """Runs the very content whose digest is recorded, no compiled copy of it."""
+    content = path.read_bytes()
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    with origins.loading(path.name, content):
+        exec(compile(content, str(path), "exec", dont_inherit=True), vars(module))
+
+
+def _source_of(module: str) -> bytes | None:
+    """The content of a module's file, if it has one."""
+    spec = importlib.util.find_spec(module)
+    if spec is None or not spec.has_location or not spec.origin:
+        return None
+    return pathlib.Path(spec.origin).read_bytes()
 
 
 def is_set(name: str) -> bool:

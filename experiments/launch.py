@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import jax
 from tqdm import tqdm
 
-from dpsparfl_jax import __version__, config_values, records
+from dpsparfl_jax import __version__, config_values, own_code, records
 from dpsparfl_jax.config import PerfConfig, RunConfig
 from dpsparfl_jax.errors import InputError, StorageError, UnfinishedRunError
 from dpsparfl_jax.runner import drive, processes
@@ -201,13 +201,14 @@ def _stay_silent(sentence: str) -> None:
 def _require_same_settings(
     settings: Mapping[str, RunConfig], together: processes.Processes
 ) -> None:
-    """Refuses processes that were started with other settings or versions."""
+    """Refuses processes that were started with other settings, plugins or versions."""
     if together.count == 1:
         return
     values = {name: config_values.as_dict(each) for name, each in settings.items()}
     for each in values.values():
         for section, name in _OWN_PATHS:
             del each[section][name]
-    text = json.dumps([__version__, jax.__version__, values], sort_keys=True)
+    code = {name: own_code.of(each) for name, each in settings.items()}
+    text = json.dumps([__version__, jax.__version__, values, code], sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()
-    together.require_same("settings or versions", digest)
+    together.require_same("settings, plugins or versions", digest)

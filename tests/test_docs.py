@@ -20,7 +20,6 @@ from dpsparfl_jax.privacy import poisson
 from dpsparfl_jax.records.columns import COLUMNS
 from dpsparfl_jax.registry import Registry
 from dpsparfl_jax.runner import devices
-from dpsparfl_jax.training.layer_rules import LAYER_RULES
 from experiments import presets
 from experiments.__main__ import COMMANDS
 from tests.commands import ROOT, assert_refused, call_program, run_program
@@ -113,7 +112,7 @@ def all_registries():
     for kind in kinds:
         for entry in kind:
             kind.get(entry)  # else the page's own loading would be undone with the page
-    return [*kinds, LAYER_RULES]
+    return kinds
 
 
 @pytest.fixture
