@@ -21,6 +21,13 @@ class UnfinishedRunError(InputError):
     """A folder holds the beginning of this very run, and nobody asked to go on."""
 
 
+class OwnCodeError(InputError):
+    """What users registered has failed, or returned what cannot be: no flag helps.
+
+    The exception of their code, if there was one, is its cause.
+    """
+
+
 class LostProcessError(RuntimeError):
     """One of several processes cannot go on with the others: all have to end."""
 

@@ -1,5 +1,6 @@
 """What every command-line program shares: flags from sections, and kind errors."""
 
+import contextlib
 import dataclasses
 import importlib
 import importlib.util
@@ -7,13 +8,13 @@ import inspect
 import pathlib
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from absl import app, flags, logging
 
 from dpsparfl_jax import __version__, config, config_values, origins
-from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.errors import InputError, OwnCodeError
 
 from . import interrupting, usage
 
@@ -173,6 +174,19 @@ def check_folder(flag: str, path: str) -> pathlib.Path:
     return folder
 
 
+@contextlib.contextmanager
+def kept_if_used(path: str) -> Iterator[None]:
+    """A folder that was not there before and is empty afterwards is removed again."""
+    folder = pathlib.Path(path).absolute()
+    new = [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        yield
+    finally:
+        for each in new:
+            with contextlib.suppress(OSError):  # it is not empty, or was never made
+                each.rmdir()
+
+
 def run(main: Callable[..., int | None]) -> None:
     """Runs a program: bad flags or input give one sentence and exit code 2.
 
@@ -209,7 +223,8 @@ def run(main: Callable[..., int | None]) -> None:
                 load_plugin(plugin)
             code = main(list(argv[1:])) if takes_words else main()
         except InputError as error:
-            refuse(str(error))
+            print(as_refusal(error), file=sys.stderr)
+            sys.exit(BAD_INPUT)
         except OSError as error:
             what = f" {error.filename}" if error.filename else ""
             refuse(
@@ -235,5 +250,12 @@ def run(main: Callable[..., int | None]) -> None:
 
 def refuse(message: str) -> NoReturn:
     """One sentence, exit code 2."""
-    print(f"{message} (--help lists every flag)", file=sys.stderr)
+    print(as_refusal(InputError(message)), file=sys.stderr)
     sys.exit(BAD_INPUT)
+
+
+def as_refusal(error: InputError) -> str:
+    """The sentence of an error, and where to look, unless no flag would help."""
+    if isinstance(error, OwnCodeError):
+        return str(error)
+    return f"{error} (--help lists every flag)"

@@ -14,7 +14,12 @@ from tqdm import tqdm
 
 from dpsparfl_jax import __version__, config_values, own_code, records
 from dpsparfl_jax.config import PerfConfig, RunConfig
-from dpsparfl_jax.errors import InputError, StorageError, UnfinishedRunError
+from dpsparfl_jax.errors import (
+    InputError,
+    OwnCodeError,
+    StorageError,
+    UnfinishedRunError,
+)
 from dpsparfl_jax.runner import drive, processes
 from dpsparfl_jax.runner.drive import describe_failure
 from dpsparfl_jax.runner.folder_sink import FolderSink
@@ -90,7 +95,7 @@ def execute(
                 )
         failed |= {name: describe_failure(why) for name, why in outcome.failed.items()}
         if len(failed) == len(points):
-            refuse_common_reason(failed)
+            refuse_common_reason(failed, outcome)
         if processes.current().first:
             ending.show(outcome.skipped, folders, failed, out if report else None)
     finally:
@@ -102,12 +107,13 @@ def execute(
     return ending.FAILED if failed else 0
 
 
-def refuse_common_reason(failed: dict[str, str]) -> None:
+def refuse_common_reason(failed: dict[str, str], outcome: drive.Outcome) -> None:
     """All runs failed: what they fail for, if it is the same, is bad input."""
     if len(set(failed.values())) == 1:
         (reason,) = set(failed.values())
         failed.clear()
-        raise InputError(reason)
+        own = any(isinstance(why, OwnCodeError) for why in outcome.failed.values())
+        raise OwnCodeError(reason) if own else InputError(reason)
 
 
 def train(

@@ -111,3 +111,22 @@ def test_edited_plugins_refuse_their_own_runs_and_no_others(tmp_path, cache):
     del manifest[records.OWN_CODE]  # as versions before 0.3 wrote it
     (folder / records.MANIFEST).write_text(json.dumps(manifest))
     assert own_folder.look(folder, settings, resume=True) == (False, False)
+
+
+def test_a_failing_policy_is_one_sentence_and_leaves_no_folder(tmp_path, cache):
+    broken = plugins.POLICY.replace("rows = np", "rows = oops + np")
+    path, out = plugins.write(tmp_path, broken), tmp_path / "runs" / "o"
+    flags = (cache, f"--plugin={path}", "--length.rounds=1")
+    line = 1 + [" oops " in text for text in broken.splitlines()].index(True)
+    sentence = (
+        "policy 'mine' failed in round 1: NameError: name 'oops' is not defined "
+        f"(mine.py, line {line}, in plan). fl.plan(settings) in Python shows the whole "
+        "traceback.\n"
+    )
+    for program, how in (
+        ("experiments.run", ("--schedule.policy=mine",)),
+        ("experiments.sweep", ("--grid=schedule.policy=mine;seed=0,1",)),
+    ):
+        done = run(out, *flags, *how, program=program)
+        assert (done.returncode, done.stderr) == (2, sentence)
+        assert not out.parent.exists()
