@@ -116,9 +116,10 @@ def simulate_grid(
         bit where tasks go one by one (on a CPU).
 
     Raises:
-        InputError: if a run cannot be trained; other exceptions, of your own policy or
-            model say, come as they are. The first failure is raised after all runs have
-            been tried: record them (`outs`) where the finished ones matter.
+        InputError: if a run cannot be trained; where your own policy failed, its
+            exception is the cause. Other exceptions, of your own model say, come as
+            they are. The first failure is raised after all runs have been tried: record
+            them (`outs`) where the finished ones matter.
 
     Examples:
         >>> import dataclasses
