@@ -343,6 +343,21 @@ def test_the_table_of_columns_is_the_declared_one():
     ]
 
 
+def test_the_tables_of_a_policys_values_name_every_field():
+    text = (ROOT / "docs" / "howto" / "policy.md").read_text()
+    (tables,) = re.findall(
+        r"<!-- fields -->(.*?)<!-- end of fields -->", text, re.DOTALL
+    )
+    told = re.findall(r"^\| `(\w+)` \|", tables, re.M)
+    asked = [
+        name
+        for name, each in vars(fl.Observation).items()
+        if isinstance(each, property) and not name.startswith("_")
+    ]
+    seen = (*fl.Observation._fields, *asked, *fl.RoundProblem._fields)
+    assert told == [*seen, *fl.Allocation._fields]
+
+
 # ----------------------------------------------------------------------- site
 
 
