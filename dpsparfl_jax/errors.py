@@ -1,4 +1,9 @@
-"""The exceptions a user is meant to read."""
+"""The exceptions a user is meant to read, and words that they share."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+_ALIKE = 0.75  # of 1: from here on a word counts as misspelt
 
 
 def first_line(reason: BaseException, otherwise: str) -> str:
@@ -6,11 +11,36 @@ def first_line(reason: BaseException, otherwise: str) -> str:
     return (str(reason).strip().splitlines() or [otherwise])[0]
 
 
+def closest(word: str, known: Iterable[str]) -> list[str]:
+    """The known word that a misspelt one is most like, if there is one."""
+    return difflib.get_close_matches(word, list(known), n=1, cutoff=_ALIKE)
+
+
+def unknown(kind: str, name: object, known: Sequence[object]) -> str:
+    """A sentence on a name that is not there: which ones are, and which was meant.
+
+    Examples:
+        >>> from dpsparfl_jax.errors import unknown
+        >>> unknown("policy", "rando", ["random", "delay_min"])
+        "unknown policy 'rando': choose one of random, delay_min; did you mean random?"
+        >>> unknown("policy", "best", ["random", "delay_min"])
+        "unknown policy 'best': choose one of random, delay_min."
+    """
+    words = [str(each) for each in known]
+    meant = closest(str(name), words)
+    end = f"; did you mean {meant[0]}?" if meant else "."
+    return f"unknown {kind} {name!r}: choose one of {', '.join(words)}{end}"
+
+
 class InputError(ValueError):
     """Bad input: its message is one sentence that says what to do.
 
     Command-line programs print the message alone and leave with exit code 2.
     """
+
+
+class UnregisteredError(InputError):
+    """A name that nobody registered: whoever did may not have been loaded."""
 
 
 class StorageError(InputError):

@@ -19,7 +19,8 @@ def of(settings: RunConfig) -> list[dict[str, str]]:
 
     Examples:
         >>> import dpsparfl_jax as fl
-        >>> of(fl.RunConfig())
+        >>> from dpsparfl_jax import own_code
+        >>> own_code.of(fl.RunConfig())
         []
     """
     return [

@@ -15,7 +15,7 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
-from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.errors import InputError, UnregisteredError, unknown
 from dpsparfl_jax.origins import Origin, origin_of
 
 Key = TypeVar("Key")
@@ -83,8 +83,7 @@ class Registry(Generic[Key]):
     def check(self, name: Key) -> None:
         """Refuses an unknown name; loads nothing."""
         if name not in self._built_in and name not in self._entries:
-            listed = ", ".join(map(str, self.names()))
-            raise InputError(f"unknown {self.kind} {name!r}: choose one of {listed}.")
+            raise UnregisteredError(unknown(self.kind, name, self.names()))
 
     def _is_again(self, name: Key, entry: Any) -> bool:
         """Whether a cell of a notebook, say, registers its own definition anew."""

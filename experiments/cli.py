@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from absl import app, flags, logging
 
 from dpsparfl_jax import __version__, config, config_values, origins
-from dpsparfl_jax.errors import InputError, OwnCodeError
+from dpsparfl_jax.errors import InputError, OwnCodeError, UnregisteredError
 
 from . import interrupting, usage
 
@@ -258,4 +258,6 @@ def as_refusal(error: InputError) -> str:
     """The sentence of an error, and where to look, unless no flag would help."""
     if isinstance(error, OwnCodeError):
         return str(error)
+    if isinstance(error, UnregisteredError):
+        return f"{error} What you registered in a file needs --plugin=FILE."
     return f"{error} (--help lists every flag)"

@@ -222,7 +222,7 @@ PUBLIC = [
     *("scheduling.problem.Allocation", "privacy.accountants.Accountant"),
     *("data.partition.Dealer", "sparsifiers.Sparsifier"),
     *("records.folder.find_runs", "records.folder.RecordedRun"),
-    "runner.checkpoint.load_params",
+    *("runner.checkpoint.load_params", "errors.unknown", "own_code.of"),
 ]
 
 
