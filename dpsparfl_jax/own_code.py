@@ -5,13 +5,14 @@ moves results as a setting does, if it is not the package's own: manifests recor
 and a run of other code is another run.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dpsparfl_jax.config import RunConfig
 from dpsparfl_jax.registry import LAYER_RULES, MODELS, Registry
 
 _DIGESTS = ("file_sha256", "source_sha256")
+_SHORT = 12  # of a digest, for people
 
 
 def of(settings: RunConfig) -> list[dict[str, str]]:
@@ -44,21 +45,44 @@ def _shown(name: Any) -> str:
     return str(getattr(name, "__name__", name))
 
 
+def in_words(recorded: Any) -> list[str]:
+    """What a record says of a run's own code, a phrase each.
+
+    Examples:
+        >>> from dpsparfl_jax import own_code
+        >>> told = {"kind": "policy", "name": "mine", "plugin": "mine.py"}
+        >>> own_code.in_words([{**told, "file_sha256": 64 * "a"}])
+        ["policy 'mine' of mine.py (SHA-256 aaaaaaaaaaaa)"]
+    """
+    phrases = []
+    for each in _entries(recorded):
+        digest = next((str(each[n]) for n in _DIGESTS if each.get(n)), "")
+        known = f" (SHA-256 {digest[:_SHORT]})" if digest else ""
+        phrases.append(_phrase(each) + known)
+    return phrases
+
+
+def _phrase(each: Mapping[str, Any]) -> str:
+    where = f" of {each['plugin']}" if each.get("plugin") else ""
+    return f"{each.get('kind')} {each.get('name')!r}{where}"
+
+
+def _entries(recorded: Any) -> list[dict[str, Any]]:
+    """The entries of a record; none of one that is damaged, or older than they are."""
+    listed = recorded if isinstance(recorded, list) else []
+    return [each for each in listed if isinstance(each, dict)]
+
+
 def changes(then: Any, now: list[dict[str, str]]) -> list[str]:
     """What has other code now than a record says, a phrase each.
 
     A digest that is unknown on either side, as in records of earlier versions, says
     nothing.
     """
-    before = {
-        (each.get("kind"), each.get("name")): each
-        for each in (then if isinstance(then, list) else ())
-        if isinstance(each, dict)
-    }
+    before = {(str(e.get("kind")), str(e.get("name"))): e for e in _entries(then)}
     phrases = []
     for each in now:
         old = before.get((each["kind"], each["name"]), {})
         if any(old.get(n) and each[n] and old[n] != each[n] for n in _DIGESTS):
-            where = f" of {each['plugin']}" if each["plugin"] else ""
-            phrases.append(f"{each['kind']} {each['name']!r}{where}")
+            phrases.append(_phrase(each))
     return phrases

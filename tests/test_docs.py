@@ -223,6 +223,7 @@ PUBLIC = [
     *("data.partition.Dealer", "sparsifiers.Sparsifier"),
     *("records.folder.find_runs", "records.folder.RecordedRun"),
     *("runner.checkpoint.load_params", "errors.unknown", "own_code.of"),
+    "own_code.in_words",
 ]
 
 

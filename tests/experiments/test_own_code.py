@@ -8,6 +8,7 @@ from dpsparfl_jax import own_code, records
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.origins import digest
 from dpsparfl_jax.registry import LAYER_RULES, POLICIES, Registry
+from dpsparfl_jax.report import sections
 from dpsparfl_jax.runner import own_folder
 from experiments import cli
 from tests import plugins, toy
@@ -90,6 +91,12 @@ def test_edited_plugins_refuse_their_own_runs_and_no_others(tmp_path, cache):
     assert told["plugin"] == "mine.py"
     assert records.read_manifest(out / "policy=random")[records.OWN_CODE] == []
     assert records.Index(out).find("policy=mine").manifest[records.OWN_CODE] == [told]
+    for found in (records.find_runs([out]), records.FoundRuns([out]).read()):
+        page = sections.made_section(found)
+        assert "(RUN is its folder, as in policy=mine)" in page
+        short = told["file_sha256"][:12]
+        assert f"policy &#x27;mine&#x27; of mine.py (SHA-256 {short}).</li>" in page
+    assert "--plugin" not in sections.made_section(found[1:])
     done = run(out, *flags, grid, program=SWEEP)
     assert "Finished before: policy=random, policy=mine." in done.stdout
 
