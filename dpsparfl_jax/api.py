@@ -73,7 +73,8 @@ def simulate(
     Args:
         settings: the run.
         out: folder to record it in, as the commands do; the same call again goes on
-            with an unfinished run, and reads a finished one. None keeps nothing.
+            with an unfinished run, and reads a finished one; a run of other settings,
+            or of other code of your own, is refused. None keeps nothing.
         progress: whether to show a bar where there is a terminal.
 
     Returns:
