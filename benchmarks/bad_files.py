@@ -249,6 +249,24 @@ def _client_files() -> Iterator[Case]:
             yield run_case(f"{setting} {text}", f"--{setting}={text}")
 
 
+_POLICY = """
+import numpy as np
+import dpsparfl_jax as fl
+
+@fl.register_policy("mine")
+class Mine:
+    def __init__(self, settings):
+        pass
+
+    def init(self, num_clients, num_channels):
+        return 0
+
+    def plan(self, state, observation, random):
+        good = fl.FullRate(observation.problem).quickest(np.arange(2))
+        return RETURNED
+"""
+
+
 def _plugins() -> Iterator[Case]:
     contents = {
         "not python": b"def (",
@@ -268,6 +286,33 @@ def _plugins() -> Iterator[Case]:
         )
     for name in ("/nowhere/mine.py", "nothing.like.this", "", "a b"):
         yield run_case(f"plugin {name!r}", f"--plugin={name}")
+    yield from _policies()
+
+
+def _policies() -> Iterator[Case]:
+    """Policies of one's own that return what no cell can do."""
+    returned = {
+        "nothing": "None",
+        "no state": "good",
+        "no allocation": "(3, state)",
+        "client numbers": "(good._replace(client=good.client + 99), state)",
+        "a client twice": "(good._replace(client=good.client * 0), state)",
+        "a channel twice": "(good._replace(channel=good.channel * 0), state)",
+        "too much power": "(good._replace(power_w=good.power_w * 100), state)",
+        "too short a delay": "(good._replace(delay_s=good.delay_s / 100), state)",
+        "nan": "(good._replace(delay_s=good.delay_s * float('nan')), state)",
+        "lists": "(good._replace(keep_rate=[1.0, 1.0]), state)",
+    }
+    for name, value in returned.items():
+        for program in ("run", "schedule_only"):
+            out = "--out={root}/out" if program == "run" else "--plot="
+            plugin = ("--plugin={root}/mine.py", "--schedule.policy=mine")
+            yield Case(
+                f"{program}: a policy that returns {name}",
+                program,
+                (*SMALL, out, *plugin),
+                _bytes("mine.py", _POLICY.replace("RETURNED", value).encode()),
+            )
 
 
 def _settings_files() -> Iterator[Case]:

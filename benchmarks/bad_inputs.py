@@ -25,6 +25,7 @@ from tqdm import tqdm
 from benchmarks import bad_input_cases
 from benchmarks.bad_case import SMALL, Case, write_toy
 from benchmarks.calling import ROOT, Done, call_program
+from dpsparfl_jax.registry import POLICIES
 
 _JSON = flags.DEFINE_string(
     "json", str(ROOT / "benchmarks/results/bad_inputs.json"), "file for the numbers"
@@ -86,7 +87,7 @@ def attempt(case: Case, workshop: Workshop) -> Outcome:
     ]
     began = time.perf_counter()
     try:
-        with _patience():
+        with _patience(), _forgetting_plugins():
             done = call_program(f"experiments.{case.program}", *arguments)
         problem, sentence = _problem(done), done.stderr.strip()
     except TooLongError:
@@ -121,6 +122,17 @@ def _contents(folder: pathlib.Path) -> dict[str, str]:
         for path in folder.rglob("*")
         if path.is_file() and path.name != ".lock"
     }
+
+
+@contextlib.contextmanager
+def _forgetting_plugins() -> Iterator[None]:
+    """What a plugin registers as a policy is forgotten: the next case is another."""
+    before = POLICIES.names()
+    try:
+        yield
+    finally:
+        for name in set(POLICIES.names()) - set(before):
+            del POLICIES._entries[name]
 
 
 @contextlib.contextmanager

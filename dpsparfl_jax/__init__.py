@@ -6,6 +6,7 @@
     iterate(settings)         one run, round by round
     find_runs(folders)        recorded runs as tables; load_params(folder), the model
     register_...(name)        a policy, model, accountant, sparsifier ... of your own
+    RoundProblem, Allocation  what a policy decides, and how it says so
 
 `settings` is a `RunConfig` made of sections (`DataConfig`, `ModelConfig`, ...). To read
 the code start with `types` (the values, in flow order), `config` (the settings),
@@ -46,6 +47,14 @@ if TYPE_CHECKING:
     from dpsparfl_jax.records import RecordedRun, find_runs, load_run
     from dpsparfl_jax.records.columns import InSummary, register_column
     from dpsparfl_jax.runner.checkpoint import load_params
+    from dpsparfl_jax.scheduling.base import Observation
+    from dpsparfl_jax.scheduling.baselines import FullRate
+    from dpsparfl_jax.scheduling.joint import solve_joint
+    from dpsparfl_jax.scheduling.problem import (
+        Allocation,
+        RoundProblem,
+        empty_allocation,
+    )
     from dpsparfl_jax.training.layer_rules import register_layer_rule
 
 __version__ = "0.3.0"
@@ -75,18 +84,28 @@ _LATER = {
     "register_column": "records.columns",
     "load_params": "runner.checkpoint",
     "register_layer_rule": "training.layer_rules",
+    **dict.fromkeys(
+        ("Allocation", "RoundProblem", "empty_allocation"), "scheduling.problem"
+    ),
+    "Observation": "scheduling.base",
+    "FullRate": "scheduling.baselines",
+    "solve_joint": "scheduling.joint",
 }
 
 __all__ = [
+    "Allocation",
     "DataConfig",
+    "FullRate",
     "InSummary",
     "InputError",
     "LengthConfig",
     "ModelConfig",
+    "Observation",
     "PerfConfig",
     "PrivacyConfig",
     "RecordedRun",
     "RecordsConfig",
+    "RoundProblem",
     "RunConfig",
     "RunResult",
     "Schedule",
@@ -94,6 +113,7 @@ __all__ = [
     "ServerConfig",
     "TrainingConfig",
     "WirelessConfig",
+    "empty_allocation",
     "find_runs",
     "iterate",
     "load_params",
@@ -111,6 +131,7 @@ __all__ = [
     "registered_names",
     "simulate",
     "simulate_grid",
+    "solve_joint",
 ]
 
 

@@ -73,7 +73,8 @@ def simulate(
     Args:
         settings: the run.
         out: folder to record it in, as the commands do; the same call again goes on
-            with an unfinished run, and reads a finished one. None keeps nothing.
+            with an unfinished run, and reads a finished one; a run of other settings,
+            or of other code of your own, is refused. None keeps nothing.
         progress: whether to show a bar where there is a terminal.
 
     Returns:
@@ -116,9 +117,10 @@ def simulate_grid(
         bit where tasks go one by one (on a CPU).
 
     Raises:
-        InputError: if a run cannot be trained; other exceptions, of your own policy or
-            model say, come as they are. The first failure is raised after all runs have
-            been tried: record them (`outs`) where the finished ones matter.
+        InputError: if a run cannot be trained; where your own policy failed, its
+            exception is the cause. Other exceptions, of your own model say, come as
+            they are. The first failure is raised after all runs have been tried: record
+            them (`outs`) where the finished ones matter.
 
     Examples:
         >>> import dataclasses

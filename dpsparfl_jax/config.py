@@ -11,6 +11,7 @@ around: resuming, grouping, digests and kept plans all go by these marks.
 """
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 from dpsparfl_jax.config_cell import ScheduleConfig, WirelessConfig
@@ -22,6 +23,7 @@ from dpsparfl_jax.registry import (
     OPTIMIZERS,
     PARTITIONS,
     SPARSIFIERS,
+    Registry,
 )
 
 __all__ = [
@@ -415,11 +417,16 @@ class RunConfig:
         Not part of making the settings: those of a recorded run can be read where its
         policy or model is not at hand.
         """
+        for registry, name in self.named():
+            registry.check(name)
+
+    def named(self) -> Iterator[tuple[Registry[str], str]]:
+        """What goes by a name in the settings: its registry, and the name."""
         for section in SECTIONS:
             values = getattr(self, section)
             for field in dataclasses.fields(values):
                 if field.metadata["named"] is not None:
-                    field.metadata["named"].check(getattr(values, field.name))
+                    yield field.metadata["named"], getattr(values, field.name)
 
 
 SECTIONS = tuple(

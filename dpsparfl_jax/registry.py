@@ -15,10 +15,12 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
-from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.errors import InputError, UnregisteredError, unknown
+from dpsparfl_jax.origins import Origin, origin_of
 
 Key = TypeVar("Key")
 Entry = TypeVar("Entry")
+_PACKAGE = "dpsparfl_jax."
 
 
 class Registry(Generic[Key]):
@@ -29,6 +31,7 @@ class Registry(Generic[Key]):
         self.kind = kind
         self._built_in = dict(built_in or {})
         self._entries: dict[Key, Any] = {}
+        self._origins: dict[Key, Origin] = {}  # of what is not the package's own
 
     def register(self, name: Key) -> Callable[[Entry], Entry]:
         """Decorator that adds an entry under a name.
@@ -64,6 +67,8 @@ class Registry(Generic[Key]):
                 shown = getattr(name, "__name__", name)
                 raise InputError(f"there is already {self._a_kind} named {shown!r}.")
             self._entries[name] = entry
+            if not str(module).startswith(_PACKAGE):
+                self._origins[name] = origin_of(entry)
             return entry
 
         return add
@@ -78,8 +83,7 @@ class Registry(Generic[Key]):
     def check(self, name: Key) -> None:
         """Refuses an unknown name; loads nothing."""
         if name not in self._built_in and name not in self._entries:
-            listed = ", ".join(map(str, self.names()))
-            raise InputError(f"unknown {self.kind} {name!r}: choose one of {listed}.")
+            raise UnregisteredError(unknown(self.kind, name, self.names()))
 
     def _is_again(self, name: Key, entry: Any) -> bool:
         """Whether a cell of a notebook, say, registers its own definition anew."""
@@ -100,6 +104,10 @@ class Registry(Generic[Key]):
     def is_built_in(self, name: Key) -> bool:
         """Whether the package itself has that name."""
         return name in self._built_in
+
+    def origin(self, name: Key) -> Origin | None:
+        """Where an entry that users registered comes from; None for all others."""
+        return None if self.is_built_in(name) else self._origins.get(name)
 
     def registered(self) -> tuple[tuple[Key, Any], ...]:
         """Names and entries that are loaded, for keys of what is built from them."""
@@ -143,6 +151,8 @@ MODELS: Registry[str] = Registry(
 OPTIMIZERS: Registry[str] = Registry(
     "optimizer", _all_in("training.optimizers", "plain sgd momentum adam")
 )
+# By type of layer: no setting names them, so no table lists the built-in ones.
+LAYER_RULES: Registry[type] = Registry("layer rule")
 
 
 def registered_names() -> dict[str, tuple[str, ...]]:

@@ -4,6 +4,7 @@ import importlib
 import sys
 
 from dpsparfl_jax import __version__
+from dpsparfl_jax.errors import unknown
 
 from . import cli
 
@@ -49,7 +50,7 @@ def main() -> None:
     elif not words or words[0] in ("--help", "-h", "help"):
         print(_USAGE)
     else:
-        cli.refuse(f"unknown command {words[0]!r}: use one of {', '.join(COMMANDS)}.")
+        cli.refuse(unknown("command", words[0], list(COMMANDS)))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """What every command-line program shares: flags from sections, and kind errors."""
 
+import contextlib
 import dataclasses
 import importlib
 import importlib.util
@@ -7,13 +8,13 @@ import inspect
 import pathlib
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from absl import app, flags, logging
 
-from dpsparfl_jax import __version__, config, config_values
-from dpsparfl_jax.errors import InputError
+from dpsparfl_jax import __version__, config, config_values, origins
+from dpsparfl_jax.errors import InputError, OwnCodeError, UnregisteredError
 
 from . import interrupting, usage
 
@@ -62,22 +63,36 @@ def current_name(setting: str) -> str:
 
 def load_plugin(name: str) -> None:
     """Runs a user's file or module, so that what it registers can be named."""
-    path = pathlib.Path(name)
     try:
-        if path.suffix == ".py":
-            spec = importlib.util.spec_from_file_location(path.stem, path)
-            assert spec is not None
-            assert spec.loader is not None
-            module = importlib.util.module_from_spec(spec)
-            sys.modules[path.stem] = module
-            spec.loader.exec_module(module)
+        if name.endswith(".py"):
+            _run_file(pathlib.Path(name))
         else:
-            importlib.import_module(name)
+            with origins.loading(name, _source_of(name)):
+                importlib.import_module(name)
     except (OSError, ImportError, SyntaxError, InputError) as reason:
         raise InputError(f"--plugin={name} cannot be loaded ({reason}).") from None
     except (Exception, SystemExit) as reason:  # whatever its code does when loaded
         what = f"{type(reason).__name__}, {reason}"
         raise InputError(f"--plugin={name} cannot be loaded ({what}).") from None
+
+
+def _run_file(path: pathlib.Path) -> None:
+    """Runs the very content whose digest is recorded, no compiled copy of it."""
+    content = path.read_bytes()
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    with origins.loading(path.name, content):
+        exec(compile(content, str(path), "exec", dont_inherit=True), vars(module))
+
+
+def _source_of(module: str) -> bytes | None:
+    """The content of a module's file, if it has one."""
+    spec = importlib.util.find_spec(module)
+    if spec is None or not spec.has_location or not spec.origin:
+        return None
+    return pathlib.Path(spec.origin).read_bytes()
 
 
 def is_set(name: str) -> bool:
@@ -159,6 +174,19 @@ def check_folder(flag: str, path: str) -> pathlib.Path:
     return folder
 
 
+@contextlib.contextmanager
+def kept_if_used(path: str) -> Iterator[None]:
+    """A folder that was not there before and is empty afterwards is removed again."""
+    folder = pathlib.Path(path).absolute()
+    new = [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        yield
+    finally:
+        for each in new:
+            with contextlib.suppress(OSError):  # it is not empty, or was never made
+                each.rmdir()
+
+
 def run(main: Callable[..., int | None]) -> None:
     """Runs a program: bad flags or input give one sentence and exit code 2.
 
@@ -195,7 +223,8 @@ def run(main: Callable[..., int | None]) -> None:
                 load_plugin(plugin)
             code = main(list(argv[1:])) if takes_words else main()
         except InputError as error:
-            refuse(str(error))
+            print(as_refusal(error), file=sys.stderr)
+            sys.exit(BAD_INPUT)
         except OSError as error:
             what = f" {error.filename}" if error.filename else ""
             refuse(
@@ -221,5 +250,14 @@ def run(main: Callable[..., int | None]) -> None:
 
 def refuse(message: str) -> NoReturn:
     """One sentence, exit code 2."""
-    print(f"{message} (--help lists every flag)", file=sys.stderr)
+    print(as_refusal(InputError(message)), file=sys.stderr)
     sys.exit(BAD_INPUT)
+
+
+def as_refusal(error: InputError) -> str:
+    """The sentence of an error, and where to look, unless no flag would help."""
+    if isinstance(error, OwnCodeError):
+        return str(error)
+    if isinstance(error, UnregisteredError):
+        return f"{error} What you registered in a file needs --plugin=FILE."
+    return f"{error} (--help lists every flag)"

@@ -144,7 +144,7 @@ def run(work: Callable[[], int], how: str) -> int:
         together.from_first(lambda: None)  # it may still be at its report
     except InputError as reason:
         code = cli.BAD_INPUT
-        _say(f"{reason} (--help lists every flag)", together.index)
+        _say(cli.as_refusal(reason), together.index)
     except KeyboardInterrupt:
         code = interrupting.CODE
         _say(interrupting.WORD, together.index)

@@ -24,6 +24,7 @@ _LONGEST_NAME = 180
 _MOST_RUNS = 10_000  # of one command: all of them are looked at before the first trains
 _MOST_NUMBERS = 100_000  # of a range
 _RANGE = re.compile(r"(-?[0-9]{1,18})\.\.(-?[0-9]{1,18})")
+_MEANT_RANGE = re.compile(r"([0-9]{1,18})\s*(?:-|:|\.\.\.)\s*([0-9]{1,18})")
 _WRAPPED = r"""\[[^\]]*\]|"[^"]*"|'[^']*'"""  # a value that may hold commas
 _WRAPPED_VALUE = re.compile(rf"(?:^|(?<=[=,]))\s*(?:{_WRAPPED})\s*(?=[,;]|$)")
 
@@ -129,7 +130,7 @@ def check_value(flag: str, name: str, text: str) -> None:
                 field.metadata["named"].check(value)
     except InputError as problem:
         what = "run of the grid" if flag == "grid" else "trial"
-        raise InputError(
+        raise type(problem)(
             f"--{flag}: no {what} is possible with {name}={text}: {problem}"
         ) from None
 
@@ -173,7 +174,9 @@ def _typed(name: str, text: str) -> Any:
             return kind(text)
         except ValueError:
             pass
-    raise InputError(f"{text!r} is no {kind.__name__}, as {name} needs.")
+    meant = _MEANT_RANGE.fullmatch(text) if kind is int else None
+    hint = f" (a range is written {meant[1]}..{meant[2]})" if meant else ""
+    raise InputError(f"{text!r} is no {kind.__name__}, as {name} needs{hint}.")
 
 
 def change(settings: config.RunConfig, changes: Mapping[str, str]) -> config.RunConfig:

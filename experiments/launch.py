@@ -12,9 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 import jax
 from tqdm import tqdm
 
-from dpsparfl_jax import __version__, config_values, records
+from dpsparfl_jax import __version__, config_values, own_code, records
 from dpsparfl_jax.config import PerfConfig, RunConfig
-from dpsparfl_jax.errors import InputError, StorageError, UnfinishedRunError
+from dpsparfl_jax.errors import (
+    InputError,
+    OwnCodeError,
+    StorageError,
+    UnfinishedRunError,
+)
 from dpsparfl_jax.runner import drive, processes
 from dpsparfl_jax.runner.drive import describe_failure
 from dpsparfl_jax.runner.folder_sink import FolderSink
@@ -90,7 +95,7 @@ def execute(
                 )
         failed |= {name: describe_failure(why) for name, why in outcome.failed.items()}
         if len(failed) == len(points):
-            refuse_common_reason(failed)
+            refuse_common_reason(failed, outcome)
         if processes.current().first:
             ending.show(outcome.skipped, folders, failed, out if report else None)
     finally:
@@ -102,12 +107,13 @@ def execute(
     return ending.FAILED if failed else 0
 
 
-def refuse_common_reason(failed: dict[str, str]) -> None:
+def refuse_common_reason(failed: dict[str, str], outcome: drive.Outcome) -> None:
     """All runs failed: what they fail for, if it is the same, is bad input."""
     if len(set(failed.values())) == 1:
         (reason,) = set(failed.values())
         failed.clear()
-        raise InputError(reason)
+        own = any(isinstance(why, OwnCodeError) for why in outcome.failed.values())
+        raise OwnCodeError(reason) if own else InputError(reason)
 
 
 def train(
@@ -201,13 +207,14 @@ def _stay_silent(sentence: str) -> None:
 def _require_same_settings(
     settings: Mapping[str, RunConfig], together: processes.Processes
 ) -> None:
-    """Refuses processes that were started with other settings or versions."""
+    """Refuses processes that were started with other settings, plugins or versions."""
     if together.count == 1:
         return
     values = {name: config_values.as_dict(each) for name, each in settings.items()}
     for each in values.values():
         for section, name in _OWN_PATHS:
             del each[section][name]
-    text = json.dumps([__version__, jax.__version__, values], sort_keys=True)
+    code = {name: own_code.of(each) for name, each in settings.items()}
+    text = json.dumps([__version__, jax.__version__, values, code], sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()
-    together.require_same("settings or versions", digest)
+    together.require_same("settings, plugins or versions", digest)

@@ -17,7 +17,7 @@ import math
 from typing import Any, NamedTuple
 
 from dpsparfl_jax import config
-from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.errors import InputError, unknown
 
 POLICIES = "schedule.policy=dp_sparfl,delay_min,round_robin,random"
 
@@ -183,7 +183,5 @@ def listing() -> str:
 def get_preset(name: str) -> Preset:
     """The preset of that name."""
     if name not in PRESETS:
-        raise InputError(
-            f"unknown preset {name!r}: choose one of {', '.join(PRESETS)}."
-        )
+        raise InputError(unknown("preset", name, list(PRESETS)))
     return PRESETS[name]

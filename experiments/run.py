@@ -66,7 +66,8 @@ def main() -> int:
             log=log,
         )
 
-    return distributed.run(train, "the same commands with --resume go on")
+    with cli.kept_if_used(out):
+        return distributed.run(train, "the same commands with --resume go on")
 
 
 if __name__ == "__main__":

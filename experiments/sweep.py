@@ -100,7 +100,8 @@ def main() -> int:
             log=log,
         )
 
-    code = distributed.run(train, "the same commands go on")
+    with cli.kept_if_used(_OUT.value):
+        code = distributed.run(train, "the same commands go on")
     if _SHARD.value and distributed.writes():
         print(f"When all shards are done: dpsparfl report {_OUT.value}")
     return code

@@ -57,7 +57,7 @@ def climb(
         outcome = launch.train(wanted, folders, hooks, resume=True)
         failed = {name: describe_failure(why) for name, why in outcome.failed.items()}
         if len(failed) == len(wanted):
-            launch.refuse_common_reason(failed)
+            launch.refuse_common_reason(failed, outcome)
         for name, reason in failed.items():
             print(f"FAILED {name}: {reason}", file=sys.stderr)
         if outcome.stopped:

@@ -1,7 +1,6 @@
 """What `--help` prints, and which flag an unknown one was meant to be."""
 
 import dataclasses
-import difflib
 import os
 import sys
 import textwrap
@@ -11,6 +10,7 @@ from typing import Any
 from absl import flags
 
 from dpsparfl_jax import config, config_values, options
+from dpsparfl_jax.errors import closest
 
 # What most users look for, in this order; a program shows those that it has.
 _FIRST = (
@@ -21,7 +21,6 @@ _FIRST = (
 # Modules that define flags for several programs.
 _SHARED = ("starting", "live", "services", "cli", "engines.choice", "distributed")
 _WIDTH = 88
-_ALIKE = 0.75  # of 1: from here on a word counts as misspelt
 _UNITS = {
     "hz": "Hz",
     "w": "W",
@@ -142,9 +141,9 @@ def nearest(name: str, known: Collection[str]) -> list[str]:
     same = [one for one in known if words[one] == word]
     if same:
         return same
-    if like := difflib.get_close_matches(name, known, n=1, cutoff=_ALIKE):
+    if like := closest(name, known):
         return like
-    near = difflib.get_close_matches(word, words.values(), n=1, cutoff=_ALIKE)
+    near = closest(word, words.values())
     return [one for one in known if words[one] in near]
 
 

@@ -13,9 +13,10 @@ PACKAGE = Package(ROOT / "dpsparfl_jax")
 
 # From left to right: a room may import rooms on its left.
 ORDER = (
-    *("errors", "units", "types", "storage", "memory", "registry", "options"),
-    *("config_cell", "config_privacy", "config", "config_values"),
-    *("rng", "client_values", "sparsifiers", "data", "wireless", "scheduling"),
+    *("errors", "units", "types", "storage", "memory", "origins", "registry"),
+    *("options", "config_cell", "config_privacy", "config", "config_values"),
+    *("own_code", "rng", "client_values", "sparsifiers", "data", "wireless"),
+    "scheduling",
     *("privacy", "preflight", "planning", "records", "training", "runner"),
     *("api", "report"),
 )

@@ -25,3 +25,9 @@ def test_a_flag_does_not_outlive_its_call():
     assert "noise multiplier must be positive" in given.stderr
     later = call_program("experiments.budget", "--examples=0")
     assert_refused(later, "--examples must be at least 1")
+
+
+def test_a_misspelt_command_is_told_what_it_may_have_been():
+    done = call_program("experiments", "swep")
+    assert_refused(done, "unknown command 'swep': choose one of run, sweep, presets")
+    assert "; did you mean sweep?" in done.stderr

@@ -20,7 +20,6 @@ from dpsparfl_jax.privacy import poisson
 from dpsparfl_jax.records.columns import COLUMNS
 from dpsparfl_jax.registry import Registry
 from dpsparfl_jax.runner import devices
-from dpsparfl_jax.training.layer_rules import LAYER_RULES
 from experiments import presets
 from experiments.__main__ import COMMANDS
 from tests.commands import ROOT, assert_refused, call_program, run_program
@@ -113,7 +112,7 @@ def all_registries():
     for kind in kinds:
         for entry in kind:
             kind.get(entry)  # else the page's own loading would be undone with the page
-    return [*kinds, LAYER_RULES]
+    return kinds
 
 
 @pytest.fixture
@@ -223,7 +222,8 @@ PUBLIC = [
     *("scheduling.problem.Allocation", "privacy.accountants.Accountant"),
     *("data.partition.Dealer", "sparsifiers.Sparsifier"),
     *("records.folder.find_runs", "records.folder.RecordedRun"),
-    "runner.checkpoint.load_params",
+    *("runner.checkpoint.load_params", "errors.unknown", "own_code.of"),
+    "own_code.in_words",
 ]
 
 
@@ -342,6 +342,21 @@ def test_the_table_of_columns_is_the_declared_one():
         f"| `{column.name}` | {column.unit} | {column.tag} | {column.about} |"
         for column in COLUMNS.values()
     ]
+
+
+def test_the_tables_of_a_policys_values_name_every_field():
+    text = (ROOT / "docs" / "howto" / "policy.md").read_text()
+    (tables,) = re.findall(
+        r"<!-- fields -->(.*?)<!-- end of fields -->", text, re.DOTALL
+    )
+    told = re.findall(r"^\| `(\w+)` \|", tables, re.M)
+    asked = [
+        name
+        for name, each in vars(fl.Observation).items()
+        if isinstance(each, property) and not name.startswith("_")
+    ]
+    seen = (*fl.Observation._fields, *asked, *fl.RoundProblem._fields)
+    assert told == [*seen, *fl.Allocation._fields]
 
 
 # ----------------------------------------------------------------------- site

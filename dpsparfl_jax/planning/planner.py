@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from dpsparfl_jax import memory, rng, units
 from dpsparfl_jax.config import LengthConfig, RunConfig
 from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.planning import asking, warm_start
 from dpsparfl_jax.planning import realise as realise_lib
-from dpsparfl_jax.planning import warm_start
 from dpsparfl_jax.planning.realise import Uploads, realise, true_channel
 from dpsparfl_jax.planning.schedule import (
     IDLE,
@@ -29,7 +29,7 @@ from dpsparfl_jax.planning.theory import best_keep_rate, noise_energy
 from dpsparfl_jax.privacy.budgets import participation_rates
 from dpsparfl_jax.privacy.ledger import Ledger
 from dpsparfl_jax.scheduling import queues, sifting
-from dpsparfl_jax.scheduling.base import Observation, make_policy
+from dpsparfl_jax.scheduling.base import Observation
 from dpsparfl_jax.scheduling.edges import make_edges, possible_edges
 from dpsparfl_jax.scheduling.problem import Allocation, RoundProblem, value_of
 from dpsparfl_jax.sparsifiers import make_sparsifier
@@ -74,7 +74,7 @@ class Planner:
         self.num_parameters = model.parameters
         radio = settings.wireless
         self.world: World = make_world(radio, len(sizes), settings.seed)
-        self.policy = make_policy(settings.schedule)
+        self.policy = asking.ask(settings.schedule)
         self.state = self.policy.init(len(sizes), radio.num_channels)
         self.rates = participation_rates(ledger.affordable, radio.num_channels)
         self.bits_fixed, self.bits_per_rate = link.payload_terms(
@@ -142,7 +142,8 @@ class Planner:
             may_idle=settings.clients == "worthwhile",
         )
         problem = self._with_rewards(problem, live)
-        return Observation(round_index, live, self.sizes[live], problem), costs
+        sizes = self.sizes[live]
+        return Observation(round_index, live, sizes, problem, self.ledger), costs
 
     def _planned_snr(self, conditions: Conditions, live: NDArray[np.intp]) -> Array:
         """Gains over noise of live clients [L, N], less the margin."""

@@ -34,6 +34,7 @@ from dpsparfl_jax.storage import PART, FolderLock, write_whole, writing
 MANIFEST, ROUNDS, CLIENTS = "manifest.json", "rounds.jsonl", "clients.csv"
 SCHEDULE, DONE, LOCK = "schedule.npz", "DONE", ".lock"
 CHECKPOINTS = "checkpoints"
+OWN_CODE = "own_code"  # in manifests: what users registered, and a run uses
 _ADDED = {"server", "records"}  # sections that early manifests do not have
 
 

@@ -21,13 +21,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from dpsparfl_jax import config, config_values
+from dpsparfl_jax import config, config_values, own_code
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.records.columns import Row, finite, summary_columns
 from dpsparfl_jax.records.folder import (
     CHECKPOINTS,
     DONE,
     MANIFEST,
+    OWN_CODE,
     is_private,
     names_of,
     read_manifest,
@@ -54,7 +55,8 @@ class IndexedRun:
     Attributes:
         name: what tells it apart from the runs it was found with.
         path: its folder.
-        manifest: settings, whether its clip norm is private, planned rounds.
+        manifest: settings, planned rounds, code of one's own, whether the clip norm is
+            private.
         summary: what `rows.summarise` says of it.
         done: whether it is complete.
         digest: a hash of the settings that move results; empty if unknown.
@@ -97,6 +99,7 @@ def read_run(folder: pathlib.Path, name: str = "") -> IndexedRun:
                 "private": manifest.get("clip_norm", {}).get("private", True)
             },
             "planned_rounds": manifest.get("planned_rounds"),
+            OWN_CODE: manifest.get(OWN_CODE, []),
         },
         summarise(rounds, served) if rounds else nothing,
         bool(tables.facts),
@@ -170,6 +173,7 @@ class Index:
                 "config": _with_defaults(line["settings"]),
                 "clip_norm": {"private": line["clip_is_private"]},
                 "planned_rounds": line["planned_rounds"],
+                OWN_CODE: line.get(OWN_CODE, []),
             },
             line["summary"],
             True,
@@ -184,6 +188,7 @@ class Index:
             line is not None
             and line["digest"] == config_values.digest(settings)
             and _stamp(self.folder, name) == line["done"]
+            and not own_code.changes(line.get(OWN_CODE), own_code.of(settings))
         )
 
     def read(self, name: str, shown: str = "", *, keep: bool = True) -> IndexedRun:
@@ -211,6 +216,7 @@ class Index:
             "settings": _changes(run.manifest["config"]),
             "clip_is_private": run.manifest["clip_norm"]["private"],
             "planned_rounds": run.manifest["planned_rounds"],
+            OWN_CODE: run.manifest[OWN_CODE],
             "summary": run.summary,
             "curves": run.curve_text,
         }

@@ -113,22 +113,21 @@ def schedule_figure(schedules: Mapping[str, Schedule], delay_target_s: float) ->
     keys = {}
     for number, (name, schedule) in enumerate(schedules.items()):
         rounds = np.arange(1, schedule.num_rounds + 1)
-        used = np.maximum(schedule.sends.sum(axis=1), 1)
-        kept = schedule.keep_rate.sum(axis=1) / used
+        used = schedule.sends.sum(axis=1)
+        kept = schedule.keep_rate.sum(axis=1) / np.maximum(used, 1)
         mean_delay = np.cumsum(schedule.round_delay_s) / rounds
         keys[name] = _line(delay, number, rounds, mean_delay)
         _line(keep, number, rounds, np.cumsum(kept) / rounds)
-        _line(channels, number, rounds, schedule.sends.sum(axis=1))
+        _line(channels, number, rounds, np.cumsum(used) / rounds)
         share = schedule.participations / max(schedule.num_rounds, 1)
         shares.plot(schedule.rate, share, **picture_style.look(number) | {"ls": ""})
     keys["as asked"] = delay.axhline(delay_target_s, **_GUIDE)
     delay.set(xlabel="round", ylabel="mean delay so far (s)")
     keep.set(xlabel="round", ylabel="mean keep rate so far", ylim=(0, 1.05))
-    channels.set(xlabel="round", ylabel="channels in use")
+    channels.set(xlabel="round", ylabel="mean channels in use so far")
     top = max([float(np.max(one.rate, initial=0.1)) for one in schedules.values()])
     shares.plot([0, top], [0, top], **_GUIDE)
     shares.set(xlabel=symbols("participation rate beta"), ylabel="share of rounds")
-    channels.yaxis.set_major_locator(MaxNLocator(integer=True))
     picture_style.name_panels(panels)
     picture_style.legend_below(figure, keys)
     return figure

@@ -7,8 +7,10 @@ from typing import Any
 
 import pandas as pd
 
+from dpsparfl_jax import own_code
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.records import (
+    OWN_CODE,
     IndexedRun,
     RecordedRun,
     columns,
@@ -183,8 +185,22 @@ def made_section(runs: Sequence[RecordedRun | IndexedRun]) -> str:
         if words:
             made[words] = None
     lines = "".join(f"<li>{html.escape(words)}</li>" for words in made)
-    commands = page_lib.asset("commands.html").replace("RUN", html.escape(runs[0].name))
+    commands = page_lib.asset("commands.html")
+    commands = commands.replace("NAME", html.escape(runs[0].name))
+    commands = commands.replace("OWN_CODE", _own_code(runs))
     return f"<h2>How this was made</h2>\n<ul>{lines}\n{commands}</ul>\n"
+
+
+def _own_code(runs: Sequence[RecordedRun | IndexedRun]) -> str:
+    """What users registered for these runs, and from which files; empty if nothing."""
+    told = dict.fromkeys(
+        html.escape(words)
+        for run in runs
+        for words in own_code.in_words(run.manifest.get(OWN_CODE))
+    )
+    if not told:
+        return ""
+    return page_lib.asset("own_code.html").replace("CODE", "; ".join(told))
 
 
 def _made_with(run: RecordedRun | IndexedRun) -> str:

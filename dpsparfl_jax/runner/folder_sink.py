@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from dpsparfl_jax import config_values, records
+from dpsparfl_jax import config_values, own_code, records
 from dpsparfl_jax.config import RunConfig
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.planning import schedule as schedule_lib
@@ -160,6 +160,7 @@ class FolderSink:
         return {
             "name": run.name,
             "config": config_values.as_dict(self.settings),
+            records.OWN_CODE: own_code.of(self.settings),
             "images": run.data.images.source,
             "data": {
                 "images": run.data.images.digest,

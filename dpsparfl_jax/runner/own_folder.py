@@ -6,9 +6,9 @@ setting looks ahead to the last round.
 """
 
 import pathlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from dpsparfl_jax import config_values, records
+from dpsparfl_jax import config_values, own_code, records
 from dpsparfl_jax.config import RunConfig
 from dpsparfl_jax.errors import InputError, UnfinishedRunError
 from dpsparfl_jax.storage import PART, refuse_held
@@ -46,12 +46,14 @@ def look(folder: pathlib.Path, settings: RunConfig, *, resume: bool) -> Found:
 
 def is_shorter(folder: pathlib.Path, settings: RunConfig) -> bool:
     """Whether a folder holds this run with fewer rounds; refuses any other run."""
-    then = _settings_of(folder)
+    manifest = records.read_manifest(folder)
+    then = config_values.from_dict(manifest["config"])
     changes = _changes(then, settings)
     most, before = settings.length.rounds, then.length.rounds
     more = 0 < before < (most or before + 1)  # 0: until the budgets end
     if not more or not all(each.startswith(f"{_ROUNDS} was") for each in changes):
         _refuse(folder, changes)
+        _refuse_other_code(folder, manifest, settings)
         return False
     ahead = config_values.looking_ahead(settings)
     if ahead:
@@ -60,16 +62,16 @@ def is_shorter(folder: pathlib.Path, settings: RunConfig) -> bool:
             f"{most or 'more'} its first ones would be others ({', '.join(ahead)} "
             f"looks ahead to the last one): choose another folder, or keep {_ROUNDS}."
         )
+    _refuse_other_code(folder, manifest, settings)
     return True
 
 
 def refuse_other_run(folder: pathlib.Path, settings: RunConfig) -> None:
-    """Refuses a folder that holds a run with other settings, and shows them."""
-    _refuse(folder, _changes(_settings_of(folder), settings))
-
-
-def _settings_of(folder: pathlib.Path) -> RunConfig:
-    return config_values.from_dict(records.read_manifest(folder)["config"])
+    """Refuses a folder that holds a run with other settings or code, and shows them."""
+    manifest = records.read_manifest(folder)
+    then = config_values.from_dict(manifest["config"])
+    _refuse(folder, _changes(then, settings))
+    _refuse_other_code(folder, manifest, settings)
 
 
 def _changes(then: RunConfig, now: RunConfig) -> list[str]:
@@ -82,6 +84,18 @@ def _refuse(folder: pathlib.Path, changes: list[str]) -> None:
     if changes:
         raise InputError(
             f"{folder} holds another run ({'; '.join(changes)}): choose another folder."
+        )
+
+
+def _refuse_other_code(
+    folder: pathlib.Path, manifest: dict[str, Any], settings: RunConfig
+) -> None:
+    """Refuses a run that other code of the user's made."""
+    others = own_code.changes(manifest.get(records.OWN_CODE), own_code.of(settings))
+    if others:
+        raise InputError(
+            f"{folder} holds a run with other code of {' and '.join(others)}: choose "
+            "another folder, or remove that one to train it anew."
         )
 
 

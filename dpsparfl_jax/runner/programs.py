@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dpsparfl_jax import config_values
 from dpsparfl_jax.config import RunConfig
-from dpsparfl_jax.registry import MODELS, OPTIMIZERS, SPARSIFIERS
+from dpsparfl_jax.registry import LAYER_RULES, MODELS, OPTIMIZERS, SPARSIFIERS
 from dpsparfl_jax.runner import devices
 from dpsparfl_jax.runner.run import Outline
 from dpsparfl_jax.training import (
@@ -25,7 +25,6 @@ from dpsparfl_jax.training import (
     placement,
     server,
 )
-from dpsparfl_jax.training.layer_rules import LAYER_RULES
 from dpsparfl_jax.types import Array, Params, ServerState
 
 

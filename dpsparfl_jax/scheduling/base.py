@@ -7,8 +7,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsparfl_jax.config import ScheduleConfig
+from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.registry import POLICIES
 from dpsparfl_jax.scheduling.problem import Allocation, RoundProblem
+
+
+class Budgets(Protocol):
+    """What clients asked for and have spent before a round: a ledger. All [U]."""
+
+    @property
+    def budget(self) -> NDArray[np.float64]:
+        """Epsilon asked."""
+
+    @property
+    def affordable(self) -> NDArray[np.int64]:
+        """Participations that it affords."""
+
+    @property
+    def participations(self) -> NDArray[np.int64]:
+        """So far."""
+
+    @property
+    def epsilon_spent(self) -> NDArray[np.float64]:
+        """So far."""
 
 
 class Observation(NamedTuple):
@@ -16,7 +37,7 @@ class Observation(NamedTuple):
 
     Row k of every array is the live client number `client[k]`; clients that cannot
     afford another participation are not there. Nothing in it depends on a record, a
-    gradient or a loss.
+    gradient or a loss. What budgets tell is found when it is asked for.
 
     Shapes: L live clients, N channels.
 
@@ -46,6 +67,33 @@ class Observation(NamedTuple):
     client: NDArray[np.intp]  # [L] their numbers
     size: NDArray[np.int_]  # [L] their records
     problem: RoundProblem  # [L, N]; rewards are lambda / K, K can send
+    ledger: Budgets | None = None  # of all clients [U], before this round
+
+    @property
+    def participations(self) -> NDArray[np.int64]:
+        """[L] how often each has taken part."""
+        return self._ledger.participations[self.client]
+
+    @property
+    def participations_left(self) -> NDArray[np.int64]:
+        """[L] how often each may still take part, this round included: at least 1."""
+        return self._ledger.affordable[self.client] - self.participations
+
+    @property
+    def epsilon_asked(self) -> NDArray[np.float64]:
+        """[L] the epsilon that each must not exceed."""
+        return self._ledger.budget[self.client]
+
+    @property
+    def epsilon_spent(self) -> NDArray[np.float64]:
+        """[L] what each has spent of it."""
+        return self._ledger.epsilon_spent[self.client]
+
+    @property
+    def _ledger(self) -> Budgets:
+        if self.ledger is None:
+            raise InputError("an observation that is made without a ledger has none.")
+        return self.ledger
 
 
 class Policy(Protocol):

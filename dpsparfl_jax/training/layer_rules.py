@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from flax.linen.dtypes import promote_dtype
 
-from dpsparfl_jax.registry import Registry
+from dpsparfl_jax.registry import LAYER_RULES
 from dpsparfl_jax.training import convolution, layer_gradients
 from dpsparfl_jax.training.layer_gradients import LayerGradient
 
@@ -84,8 +84,6 @@ class LayerRule(abc.ABC):
 
 
 Rule = TypeVar("Rule", bound=type[LayerRule])
-
-LAYER_RULES: Registry[type] = Registry("layer rule")
 
 
 def register_layer_rule(layer: type[nn.Module]) -> Callable[[Rule], Rule]:

@@ -130,7 +130,7 @@ def _train(runs: Mapping[str, list[SweepRun]], folder: pathlib.Path) -> int:
     stopper.release()
     failed = {name: describe_failure(why) for name, why in outcome.failed.items()}
     if wanted and len(failed) == len(wanted):
-        launch.refuse_common_reason(failed)
+        launch.refuse_common_reason(failed, outcome)
     for name, reason in failed.items():
         print(f"FAILED {name}: {reason}", file=sys.stderr)
     if outcome.stopped:

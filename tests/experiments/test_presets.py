@@ -149,6 +149,7 @@ def test_long_names_are_cut_and_still_differ():
         ("seed=1;seed=2", "seed is given, or has a value, twice"),
         ("seed=1,1", "seed is given, or has a value, twice"),
         ("seed=1,many", "--grid: 'many' is no int, as seed needs"),
+        ("seed=0-4", r"'0-4' is no int, as seed needs \(a range is written 0\.\.4\)\."),
         ("seed=9..0", "seed=9..0 must go up, by 100,000 numbers at most"),
         ("seed=0..999999999", "must go up, by 100,000 numbers"),
         ("sead=0..3", "--grid: unknown setting 'sead'"),

@@ -73,7 +73,9 @@ def test_flags_from_a_file(tmp_path, cache):
     ("flag", "message"),
     [
         ("--preset=nothing", "unknown preset 'nothing': choose one of quickstart"),
-        ("--schedule.policy=best", "unknown policy 'best'"),
+        ("--schedule.policy=best", "What you registered in a file needs --plugin=FILE"),
+        ("--schedule.policy=rando", "delay_min, round_robin, random; did you mean ran"),
+        ("--preset=paper_mnits", "did you mean paper_mnist?"),
         ("--data.name=imagenet", "imagenet"),
         ("--data.dir=/nowhere", "/nowhere"),
         ("--data.dir=BROKEN", "is not readable as an npz of train_images"),

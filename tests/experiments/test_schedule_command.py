@@ -4,12 +4,22 @@ import numpy as np
 import pytest
 
 from dpsparfl_jax.planning import schedule
+from tests import plugins
 from tests.commands import assert_refused, call_program, run_program
+from tests.plugins import own_policies  # noqa: F401
 
 
 def run(folder, *flags, how=call_program):
     settings = ("--perf.cache_dir=", f"--plot={folder / 's.png'}")
     return how("experiments.schedule_only", *settings, *flags)
+
+
+def table(done):
+    """The words of the table's heading, and the cells of its rows by policy."""
+    lines = [line.split() for line in done.stdout.splitlines()]
+    start = next(n for n, words in enumerate(lines) if words[0] == "policy")
+    rows = [words for words in lines[start + 2 :] if words[0] != "figure:"]
+    return lines[start], {words[0]: words[1:] for words in rows}
 
 
 @pytest.mark.slow
@@ -58,10 +68,30 @@ def test_an_unreachable_target_is_a_warning_not_an_error(tmp_path):
     assert done.returncode == 0
     *idle, warning = done.stderr.strip().splitlines()
     assert "The delay target of 20 s cannot be met" in warning
-    assert idle == [
-        "schedule.solver has no effect: all of them are planned.",
-        "data.dirichlet_alpha has no effect with data.partition=iid.",
-    ]
+    assert idle == ["data.dirichlet_alpha has no effect with data.partition=iid."]
+    _, rows = table(done)
+    assert list(rows) == ["dp_sparfl/descent", "delay_min", "round_robin", "random"]
+
+
+@pytest.mark.usefixtures("own_policies")
+def test_plugins_are_planned_too_and_one_policy_alone_if_asked(tmp_path, cache):
+    plugin = f"--plugin={plugins.write(tmp_path)}"
+    short = ("--preset=quickstart", "--length.rounds=2", "--plot=", plugin, cache)
+    done = run(tmp_path, *short, f"--out={tmp_path / 'plans'}")
+    assert done.returncode == 0, done.stderr
+    heads, rows = table(done)
+    assert list(rows)[-4:] == ["delay_min", "round_robin", "random", "mine"]
+    assert heads[-2:] == ["seconds", "planned"]  # of two rounds: no hours
+    plan = schedule.load(tmp_path / "plans" / "mine.npz")
+    assert float(rows["mine"][-2]) == pytest.approx(plan.round_delay_s.sum(), abs=0.006)
+    flags = ("--schedule.policy=mine", "--schedule.solver=descent")
+    done = run(tmp_path, *short, *flags)
+    assert done.stderr == ""
+    assert list(table(done)[1]) == ["mine"]
+    plugins.write(tmp_path, plugins.POLICY.replace("rows = np", "rows = oops + np"))
+    done = run(tmp_path, *short, *flags)
+    assert_refused(done, "policy 'mine' failed in round 1: NameError: name 'oops'")
+    assert done.stderr.endswith("shows the whole traceback.\n")
 
 
 def test_nobody_can_send(tmp_path):

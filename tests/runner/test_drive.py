@@ -106,7 +106,9 @@ def test_a_policy_that_breaks_fails_alone(tmp_path, monkeypatch):
         settings(0, length={"rounds": 1}),
     )
     assert outcome.finished == ["p1"]
-    assert outcome.failed["p0"].startswith("ZeroDivisionError: ")
+    assert outcome.failed["p0"].startswith(
+        "policy 'broken' failed in init, before the first round: ZeroDivisionError: "
+    )
 
 
 def test_whatever_breaks_a_recording_is_listed(tmp_path, monkeypatch):

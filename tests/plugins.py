@@ -1,0 +1,43 @@
+"""Files of one's own for `--plugin`, written by tests."""
+
+import pytest
+
+from dpsparfl_jax import registry
+
+POLICY = """
+import numpy as np
+import dpsparfl_jax as fl
+from dpsparfl_jax.scheduling.baselines import FullRate
+
+FIRST = 0
+
+
+@fl.register_policy("mine")
+class Mine:
+    def __init__(self, settings):
+        pass
+
+    def init(self, num_clients, num_channels):
+        return FIRST
+
+    def plan(self, turn, observation, random):
+        rows = np.array([turn % len(observation.client)])
+        return FullRate(observation.problem).quickest(rows), turn + 1
+"""
+
+
+@pytest.fixture
+def own_policies(monkeypatch):
+    """What a test registers as a policy is forgotten after it."""
+    for name in registry.POLICIES:
+        registry.POLICIES.get(name)  # else what is loaded meanwhile would be undone
+    for table in ("_entries", "_origins"):
+        known = getattr(registry.POLICIES, table)
+        monkeypatch.setattr(registry.POLICIES, table, dict(known))
+
+
+def write(folder, text=POLICY, name="mine.py"):
+    """A plugin's file."""
+    path = folder / name
+    path.write_text(text)
+    return path
