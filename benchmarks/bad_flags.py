@@ -258,7 +258,11 @@ def _other_programs() -> Iterator[Case]:
     for flag in ("--csv=/nowhere/runs.csv", "--csv=/tmp", "--all=perhaps"):
         yield Case(f"list {flag}", "list_runs", ("{root}", flag))
     yield Case("presets more", "list_presets", ("more",))
-    for flag in ("--csv=/nowhere/runs.csv", "--csv=/tmp", "--csv", "--seed=3"):
+    for flag in (
+        *("--csv=/nowhere/runs.csv", "--csv=/tmp", "--csv", "--seed=3"),
+        *("--epsilon=0", "--epsilon=many", "--mean_epsilon=nan", "--delay=-1"),
+        *("--delay=inf", "--delay="),
+    ):
         yield Case(f"compare {flag}", "compare", ("{root}", flag))
     yield Case("show two", "show", ("{root}", "{root}"))
     for flags in (("--paper=perhaps",), ("--style=/nowhere",), ("--style={shared}",)):

@@ -1,16 +1,19 @@
 """How recorded runs differ: in settings, and in what came of them.
 
     python -m experiments.compare runs/first runs/second [--csv=differences.csv]
-    python -m experiments.compare runs/grid/policy=random,seed=0 runs/grid
+    python -m experiments.compare runs/grid/policy=random,seed=0 runs/grid --epsilon=4
 
 looks for runs in the folders and below. Runs that differ in their seed alone are one
 setting. Every setting is compared with that of the run that is named first, seed by
-seed, with 95% Student-t intervals of the paired differences. It never trains.
+seed, with 95% Student-t intervals of the paired differences. Accuracies are compared at
+equal delay and epsilon too: at what all runs reach, or at what --delay, --epsilon and
+--mean_epsilon say. It never trains.
 """
 
+import math
 import pathlib
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 from absl import flags
@@ -18,12 +21,25 @@ from absl import flags
 from dpsparfl_jax import records
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.records import groups
+from dpsparfl_jax.records.comparisons import COSTS, Caps
 from dpsparfl_jax.storage import write_whole
 
 from . import cli, comparing, damage, tables
 from .comparing import Difference, Estimate
 
 _CSV = flags.DEFINE_string("csv", "", "file for all numbers, one a line")
+_CAPS = {  # by cost
+    cost: flags.DEFINE_float(
+        name,
+        None,
+        f"{words} at which accuracies are compared; none: what all runs reach",
+    )
+    for cost, name, words in (
+        ("delay_s", "delay", "simulated delay (s)"),
+        ("epsilon_max", "epsilon", "largest epsilon of a client"),
+        ("epsilon_mean", "mean_epsilon", "mean epsilon over clients"),
+    )
+}
 _SIDE_BY_SIDE = 4  # settings that have columns; more of them have lines
 _LONGEST_VALUE = 32  # characters of a setting's value
 _TOLD = 5  # settings whose seeds or privacy are told of one by one
@@ -34,18 +50,52 @@ def main(folders: list[str]) -> None:
     if not folders:
         raise InputError("name at least two recorded runs, or a folder with several.")
     cli.check_output("csv", _CSV.value)
+    _check_caps()
     made = comparing.in_order(_finished(folders))
+    caps = _chosen_caps(comparing.caps_of(made))
     shown = made if _CSV.value else made[: tables.MOST_LINES]
     curves = comparing.Curves()
-    differences = [comparing.difference(made[0], other, curves) for other in shown[1:]]
+    differences = [
+        comparing.difference(made[0], other, curves, caps) for other in shown[1:]
+    ]
     _print_results(made)
     if len(made) > 1:
-        _print_differences(made, differences[: tables.MOST_LINES - 1])
+        _print_differences(differences[: tables.MOST_LINES - 1], caps)
     _say(_on_seeds(shown, differences))
+    _say(_on_caps(shown, differences, caps))
     _say(_on_privacy(shown))
     if _CSV.value:
-        text = _frame(made, differences).to_csv(index=False, lineterminator="\n")
+        text = _frame(made, differences, caps).to_csv(index=False, lineterminator="\n")
         write_whole(pathlib.Path(_CSV.value), text)
+
+
+def _check_caps() -> None:
+    """Refuses caps that no run could be compared at, before runs are read."""
+    for flag in _CAPS.values():
+        if flag.value is not None and not 0 < flag.value < math.inf:
+            raise InputError(f"--{flag.name}={flag.value:g} must be a number above 0.")
+
+
+def _chosen_caps(common: Mapping[str, Caps]) -> dict[str, Caps]:
+    """What all runs reach, or what was asked for; refuses what some do not reach."""
+    caps = dict(common)
+    for cost, flag in _CAPS.items():
+        if flag.value is None:
+            continue
+        words = COSTS[cost].words
+        if cost not in common:
+            raise InputError(
+                f"--{flag.name}: these runs have no {words} that can be compared (they "
+                "are not private, or differ in delta or accountant): leave it out."
+            )
+        most = math.floor(common[cost].high * 1000) / 1000
+        if flag.value > common[cost].high:
+            raise InputError(
+                f"--{flag.name}={flag.value:g} is more than all of these runs reach: "
+                f"choose a {words} of at most {most:g}."
+            )
+        caps[cost] = Caps(flag.value, flag.value)
+    return caps
 
 
 def _finished(folders: Sequence[str]) -> list[records.IndexedRun]:
@@ -112,7 +162,7 @@ def _cell(found: Estimate, form: str) -> str:
 
 
 def _print_differences(
-    made: Sequence[groups.Group], differences: Sequence[Difference]
+    differences: Sequence[Difference], caps: Mapping[str, Caps]
 ) -> None:
     heads = comparing.headings()
     told = [
@@ -121,14 +171,24 @@ def _print_differences(
         if any(found.values[name].seeds for found in differences)
     ]
     titles = [_title(*heads[name]) for name in told]
-    lines = [["", "paired seeds", *titles, heads[comparing.COMMON_DELAY][0]]]
+    equal = [cost for cost, name in comparing.AT_EQUAL.items() if name in told]
+    ends = [f"that equal {_unit(cost)}" for cost in equal]
+    lines = [["", "paired seeds", *titles, *ends]]
     for number, found in enumerate(differences, start=1):
         cells = [_signed(found.values[name], heads[name][1]) for name in told]
-        end = found.values[comparing.COMMON_DELAY]
-        delay = heads[comparing.COMMON_DELAY][1].format(end.mean) if end.seeds else "-"
-        lines.append([f"{_label(number)} - #1", str(len(found.seeds)), *cells, delay])
+        cells += [_range(caps[cost], heads[cost][1]) for cost in equal]
+        lines.append([f"{_label(number)} - #1", str(len(found.seeds)), *cells])
     print("Paired differences, with their 95% interval (Student's t):\n")
     _print_table(lines)
+
+
+def _unit(cost: str) -> str:
+    return f"{COSTS[cost].words} (s)" if cost == "delay_s" else COSTS[cost].words
+
+
+def _range(caps: Caps, form: str) -> str:
+    low, high = (form.format(end) for end in caps)
+    return low if low == high else f"{low} to {high}"
 
 
 def _title(heading: str, form: str) -> str:
@@ -186,6 +246,26 @@ def _on_seeds(
     return sentences
 
 
+def _on_caps(
+    shown: Sequence[groups.Group],
+    differences: Sequence[Difference],
+    caps: Mapping[str, Caps],
+) -> list[str]:
+    """Pairs that are not compared at equal cost, as they were tested too late."""
+    sentences = []
+    for number, found in enumerate(differences, start=1):
+        private = shown[0].private and shown[number].private
+        for cost, (low, _) in caps.items():
+            late = len(found.seeds) - found.values[comparing.AT_EQUAL[cost]].seeds
+            if late and (private or not COSTS[cost].private):
+                sentences.append(
+                    f"{_label(number)} and #1 at equal {COSTS[cost].words}: {late} of "
+                    f"{len(found.seeds)} pairs are left out, as a model had not been "
+                    f"tested by {low:.4g}."
+                )
+    return sentences
+
+
 def _on_privacy(shown: Sequence[groups.Group]) -> list[str]:
     sentences = []
     for number, group in enumerate(shown[1:], start=1):
@@ -199,7 +279,9 @@ def _on_privacy(shown: Sequence[groups.Group]) -> list[str]:
 
 
 def _frame(
-    made: Sequence[groups.Group], differences: Sequence[Difference]
+    made: Sequence[groups.Group],
+    differences: Sequence[Difference],
+    caps: Mapping[str, Caps],
 ) -> pd.DataFrame:
     """One line a number: of every setting, then of every difference."""
     table = []
@@ -207,10 +289,18 @@ def _frame(
         settings = {
             name: groups.without_path(value) for name, value in group.settings.items()
         }
-        found = {name: comparing.result(group, name) for name in comparing.RESULTS}
-        told = [("", found)]
+        results = {name: comparing.result(group, name) for name in comparing.RESULTS}
+        told = [("", results)]
         if number:
-            told.append(("#1", differences[number - 1].values))
+            found = differences[number - 1]
+            ends = {
+                f"equal_{cost}{end}": Estimate(
+                    cap, math.nan, math.nan, len(found.seeds)
+                )
+                for cost, both in caps.items()
+                for end, cap in zip(("_from", ""), both, strict=True)
+            }
+            told.append(("#1", {**found.values, **ends}))
         table += [
             {"setting": _label(number), "less": less, **settings, "number": name}
             | one._asdict()
