@@ -265,7 +265,10 @@ def _other_programs() -> Iterator[Case]:
     ):
         yield Case(f"compare {flag}", "compare", ("{root}", flag))
     yield Case("show two", "show", ("{root}", "{root}"))
-    for flags in (("--paper=perhaps",), ("--style=/nowhere",), ("--style={shared}",)):
+    for flags in (
+        *(("--paper=perhaps",), ("--style=/nowhere",), ("--style={shared}",)),
+        *(("--band=interval",), ("--paper", "--band=wide"), ("--paper", "--band=")),
+    ):
         yield Case(f"report {flags}", "report", ("{root}", *flags))
     for flags in (
         *(("--results=/nowhere",), ("--results={root}",), ("more",)),

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
 from dpsparfl_jax.records.columns import finite
@@ -66,12 +67,17 @@ def interval(values: Iterable[float | None]) -> tuple[float, float, float]:
     if not there:
         return np.nan, np.nan, np.nan
     numbers = np.array(there)
-    mean = float(numbers.mean())
-    if len(numbers) < 2:
-        return mean, np.nan, np.nan
-    quantile = stats.t.ppf((1 + LEVEL) / 2, len(numbers) - 1)
-    half = float(quantile * numbers.std(ddof=1) / np.sqrt(len(numbers)))
+    mean, half = float(numbers.mean()), float(half_interval(numbers))
     return mean, mean - half, mean + half
+
+
+def half_interval(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Half of that interval over the first axis; not a number for a single value."""
+    count = len(values)
+    if count < 2:
+        return np.full(values.shape[1:], np.nan)
+    quantile = stats.t.ppf((1 + LEVEL) / 2, count - 1)
+    return np.asarray(quantile * values.std(axis=0, ddof=1) / np.sqrt(count))
 
 
 def evaluations(columns: Sequence[Sequence[Any]], private: bool) -> list[Evaluation]:

@@ -187,19 +187,19 @@ def _best(where: str, told: Sequence[Candidate], cost: str, caps: Caps) -> str:
     late = len(told) - len(known)
     early = f" ({late} had not been tested by then)" if late else ""
     mean, after = _percent(first), _percent(second)
-    ahead = f"{mean - after:.1f} points ahead of" if mean > after else "level with"
+    ahead = f"{mean - after:.2f} points ahead of" if mean > after else "level with"
     certainty = _certainty(first, second) if mean > after else ""
     seeds = f", mean of {len(first)} seeds" if len(first) > 1 else ""
     return (
         f"{where}{early}, <b>{breakable(ranked[0])}</b> is the best of {len(known)}: "
-        f"{mean:.1f}% accuracy{seeds}, {ahead} <b>{breakable(ranked[1])}</b> "
-        f"({after:.1f}%).{certainty}"
+        f"{mean:.2f}% accuracy{seeds}, {ahead} <b>{breakable(ranked[1])}</b> "
+        f"({after:.2f}%).{certainty}"
     )
 
 
 def _percent(by_seed: dict[int, float]) -> float:
     """The mean as it is printed, so that differences agree with what is printed."""
-    return round(100 * interval(by_seed.values())[0], 1)
+    return round(100 * interval(by_seed.values())[0], 2)
 
 
 def _certainty(first: dict[int, float], second: dict[int, float]) -> str:
@@ -210,7 +210,7 @@ def _certainty(first: dict[int, float], second: dict[int, float]) -> str:
         return f" {seeds}: chance may explain the difference."
     _, low, high = interval([100 * (first[seed] - second[seed]) for seed in common])
     said = f" 95% interval of the difference over {len(common)} seeds: "
-    said += f"{low:.1f} to {high:.1f} points"
+    said += f"{low:.2f} to {high:.2f} points"
     return f"{said}, so which is better is open." if low <= 0 <= high else f"{said}."
 
 

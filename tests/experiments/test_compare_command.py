@@ -127,7 +127,7 @@ def test_the_report_says_what_the_comparison_says(grid):
         ends = sorted(
             float(end) * (1 if first == "20" else -1) for end in line.groups()
         )
-        assert ends == pytest.approx([float(low), float(high)], abs=0.051)
+        assert ends == pytest.approx([float(low), float(high)], abs=0.011)
 
 
 def test_caps_may_be_chosen(grid):

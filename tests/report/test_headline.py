@@ -59,8 +59,8 @@ def test_the_best_is_the_one_at_equal_epsilon_and_at_equal_time():
     said = words(setting("fast", FAST), setting("slow", SLOW))
     assert (
         "At equal largest epsilon (of the client that has spent most, 2.000 to 2.500; "
-        f"{DELTA}), slow is the best of 2: 65.0% accuracy, 5.0 points ahead of fast "
-        "(60.0%). One seed each: chance may explain the difference." in said
+        f"{DELTA}), slow is the best of 2: 65.00% accuracy, 5.00 points ahead of fast "
+        "(60.00%). One seed each: chance may explain the difference." in said
     )
     assert "mean epsilon (over clients, 1.000 to 1.250), slow is the best of 2" in said
     assert "At equal simulated time (3.0 s" in said
@@ -68,7 +68,7 @@ def test_the_best_is_the_one_at_equal_epsilon_and_at_equal_time():
     longer = [*FAST, (9.0, 3.5, 0.50)]
     said = words(setting("fast", longer), setting("slow", SLOW))
     assert "simulated time (9.0 s, when the first of them ends), slow is" in said
-    assert "65.0% accuracy, 15.0 points ahead of fast (50.0%)" in said
+    assert "65.00% accuracy, 15.00 points ahead of fast (50.00%)" in said
 
 
 def test_differences_over_seeds_have_student_intervals():
@@ -77,16 +77,16 @@ def test_differences_over_seeds_have_student_intervals():
     second = [[(5.0, 1.0, 0.50)]] * 3
     said = words(setting("a", *first), setting("b", *second))
     half = 4.3027 * math.sqrt(7 / 3)
-    assert f"over 3 seeds: {3 - half:.1f} to {3 + half:.1f} points, so which" in said
-    assert "53.0% accuracy, mean of 3 seeds, 3.0 points ahead of b" in said
+    assert f"over 3 seeds: {3 - half:.2f} to {3 + half:.2f} points, so which" in said
+    assert "53.00% accuracy, mean of 3 seeds, 3.00 points ahead of b" in said
     sure = [[(5.0, 1.0, accuracy)] for accuracy in (0.60, 0.601, 0.602)]
     said = words(setting("a", *sure), setting("b", *second))
-    assert "9.9 to 10.3 points." in said
+    assert "9.85 to 10.35 points." in said
     assert "is open" not in said
     assert "level with" in words(setting("a", *second), setting("b", *second))
-    near = [[(5.0, 1.0, 0.62765)]], [[(5.0, 1.0, 0.61946)]]  # 0.819 points apart
+    near = [[(5.0, 1.0, 0.627649)]], [[(5.0, 1.0, 0.619251)]]  # 0.8398 points apart
     said = words(setting("a", *near[0]), setting("b", *near[1]))
-    assert "62.8% accuracy, 0.9 points ahead of b (61.9%)" in said
+    assert "62.76% accuracy, 0.83 points ahead of b (61.93%)" in said
     assert interval([0.5, None, math.nan]) == pytest.approx(
         (0.5, math.nan, math.nan), nan_ok=True
     )
