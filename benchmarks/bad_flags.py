@@ -261,7 +261,7 @@ def _other_programs() -> Iterator[Case]:
     for flag in (
         *("--csv=/nowhere/runs.csv", "--csv=/tmp", "--csv", "--seed=3"),
         *("--epsilon=0", "--epsilon=many", "--mean_epsilon=nan", "--delay=-1"),
-        *("--delay=inf", "--delay="),
+        *("--delay=inf", "--delay=", "--plot=a.exe", "--plot=/nowhere/a.png"),
     ):
         yield Case(f"compare {flag}", "compare", ("{root}", flag))
     yield Case("show two", "show", ("{root}", "{root}"))

@@ -24,10 +24,13 @@ from dpsparfl_jax.records import groups
 from dpsparfl_jax.records.comparisons import COSTS, Caps
 from dpsparfl_jax.storage import write_whole
 
-from . import cli, comparing, damage, tables
-from .comparing import Difference, Estimate
+from . import cautions, cli, comparing, damage, tables
+from .comparing import Difference, Estimate, label
 
 _CSV = flags.DEFINE_string("csv", "", "file for all numbers, one a line")
+_PLOT = flags.DEFINE_string(
+    "plot", "", "PNG, PDF or SVG file for a picture of the differences; empty is none"
+)
 _CAPS = {  # by cost
     cost: flags.DEFINE_float(
         name,
@@ -50,8 +53,16 @@ def main(folders: list[str]) -> None:
     if not folders:
         raise InputError("name at least two recorded runs, or a folder with several.")
     cli.check_output("csv", _CSV.value)
+    cli.check_output("plot", _PLOT.value)
+    if _PLOT.value:
+        cli.check_picture(_PLOT.value)
     _check_caps()
     made = comparing.in_order(_finished(folders))
+    if _PLOT.value and len(made) < 2:
+        raise InputError(
+            "--plot draws differences, and these runs differ in nothing but their "
+            "seeds: name runs of another setting too."
+        )
     caps = _chosen_caps(comparing.caps_of(made))
     shown = made if _CSV.value else made[: tables.MOST_LINES]
     curves = comparing.Curves()
@@ -61,9 +72,11 @@ def main(folders: list[str]) -> None:
     _print_results(made)
     if len(made) > 1:
         _print_differences(differences[: tables.MOST_LINES - 1], caps)
-    _say(_on_seeds(shown, differences))
-    _say(_on_caps(shown, differences, caps))
-    _say(_on_privacy(shown))
+    _say(cautions.on_seeds(shown, differences))
+    _say(cautions.on_caps(shown, differences, caps))
+    _say(cautions.on_privacy(shown))
+    if _PLOT.value:
+        _draw(made, differences)
     if _CSV.value:
         text = _frame(made, differences, caps).to_csv(index=False, lineterminator="\n")
         write_whole(pathlib.Path(_CSV.value), text)
@@ -115,10 +128,6 @@ def _finished(folders: Sequence[str]) -> list[records.IndexedRun]:
     return finished
 
 
-def _label(number: int) -> str:
-    return f"#{number + 1}"
-
-
 def _print_table(lines: Sequence[Sequence[str]]) -> None:
     """A line a setting, or a column if there are few."""
     if len(lines) <= _SIDE_BY_SIDE + 1:
@@ -138,7 +147,7 @@ def _print_results(made: Sequence[groups.Group]) -> None:
         settings = [_text(value) for value in group.settings.values()]
         cells = [_cell(comparing.result(group, name), heads[name][1]) for name in told]
         lines.append(
-            [_label(number), *settings, str(len(comparing.by_seed(group))), *cells]
+            [label(number), *settings, str(len(comparing.by_seed(group))), *cells]
         )
     if not names:
         print("These runs differ in nothing but their seeds.")
@@ -164,12 +173,7 @@ def _cell(found: Estimate, form: str) -> str:
 def _print_differences(
     differences: Sequence[Difference], caps: Mapping[str, Caps]
 ) -> None:
-    heads = comparing.headings()
-    told = [
-        name
-        for name in comparing.DIFFERENCES
-        if any(found.values[name].seeds for found in differences)
-    ]
+    heads, told = comparing.headings(), _told(differences)
     titles = [_title(*heads[name]) for name in told]
     equal = [cost for cost, name in comparing.AT_EQUAL.items() if name in told]
     ends = [f"that equal {_unit(cost)}" for cost in equal]
@@ -177,7 +181,7 @@ def _print_differences(
     for number, found in enumerate(differences, start=1):
         cells = [_signed(found.values[name], heads[name][1]) for name in told]
         cells += [_range(caps[cost], heads[cost][1]) for cost in equal]
-        lines.append([f"{_label(number)} - #1", str(len(found.seeds)), *cells])
+        lines.append([f"{label(number)} - #1", str(len(found.seeds)), *cells])
     print("Paired differences, with their 95% interval (Student's t):\n")
     _print_table(lines)
 
@@ -217,65 +221,38 @@ def _say(sentences: Sequence[str]) -> None:
         print(f"and {len(sentences) - _TOLD:,} more like that.")
 
 
-def _on_seeds(
-    shown: Sequence[groups.Group], differences: Sequence[Difference]
-) -> list[str]:
-    """What is too little for an interval, and what intervals do not cover."""
-    sentences = []
-    for number, group in enumerate(shown):
-        twice = len(group.runs) - len(comparing.by_seed(group))
-        if twice:
-            sentences.append(
-                f"{_label(number)} has {twice} more run(s) of a seed that it has "
-                "already: the first of each counts."
-            )
-    for number, found in enumerate(differences, start=1):
-        pair = f"{_label(number)} and #1"
-        if not found.seeds:
-            sentences.append(f"{pair} have no seed in common: nothing can be paired.")
-        elif len(found.seeds) == 1:
-            sentences.append(
-                f"{pair} have one seed in common ({found.seeds[0]}): there is no "
-                "interval, and the difference may be chance."
-            )
-    if len(shown) > 2:
-        sentences.append(
-            "Each interval holds for its own difference alone: of 20 such intervals "
-            "one is expected to miss."
-        )
-    return sentences
+def _draw(made: Sequence[groups.Group], differences: Sequence[Difference]) -> None:
+    """The picture of the first differences, each in the colour of its policy."""
+    from dpsparfl_jax.report import difference_pictures, palette, picture_style, seeds
+
+    most = difference_pictures.MOST_SHOWN
+    shown = made[: most + 1]
+    looks = palette.looks([seeds.policy_of(group.runs[0]) for group in shown])
+    names = [group.name for group in shown]
+    panels: dict[str, list[difference_pictures.Row]] = {}
+    heads = comparing.headings()
+    for name in _told(differences):
+        heading, form = heads[name]
+        words, _, unit = heading.partition(" (")
+        scale = 100 if form.endswith("%}") else 1
+        unit = "points" if scale == 100 else unit.rstrip(")") or words.partition(",")[0]
+        row = [[scale * end for end in d.values[name][:3]] for d in differences]
+        rows = panels.setdefault(f"difference from {names[0]} ({unit})", [])
+        rows.append(difference_pictures.Row(words, row[:most]))
+    settings = dict(zip(names[1:], looks[1:], strict=True))
+    figure = difference_pictures.difference_figure(panels, settings)
+    picture_style.save(figure, _PLOT.value)
+    if len(made) > len(shown):
+        print(f"{_PLOT.value} shows the first {most} of {len(made) - 1:,} differences.")
 
 
-def _on_caps(
-    shown: Sequence[groups.Group],
-    differences: Sequence[Difference],
-    caps: Mapping[str, Caps],
-) -> list[str]:
-    """Pairs that are not compared at equal cost, as they were tested too late."""
-    sentences = []
-    for number, found in enumerate(differences, start=1):
-        private = shown[0].private and shown[number].private
-        for cost, (low, _) in caps.items():
-            late = len(found.seeds) - found.values[comparing.AT_EQUAL[cost]].seeds
-            if late and (private or not COSTS[cost].private):
-                sentences.append(
-                    f"{_label(number)} and #1 at equal {COSTS[cost].words}: {late} of "
-                    f"{len(found.seeds)} pairs are left out, as a model had not been "
-                    f"tested by {low:.4g}."
-                )
-    return sentences
-
-
-def _on_privacy(shown: Sequence[groups.Group]) -> list[str]:
-    sentences = []
-    for number, group in enumerate(shown[1:], start=1):
-        reasons = comparing.unequal_privacy(shown[0], group)
-        if reasons:
-            sentences.append(
-                f"Not at equal privacy: #1 and {_label(number)} differ in "
-                f"{', '.join(reasons)}, so accuracies may differ for that reason."
-            )
-    return sentences
+def _told(differences: Sequence[Difference]) -> list[str]:
+    """Numbers of which there is a difference."""
+    return [
+        name
+        for name in comparing.DIFFERENCES
+        if any(found.values[name].seeds for found in differences)
+    ]
 
 
 def _frame(
@@ -302,7 +279,7 @@ def _frame(
             }
             told.append(("#1", {**found.values, **ends}))
         table += [
-            {"setting": _label(number), "less": less, **settings, "number": name}
+            {"setting": label(number), "less": less, **settings, "number": name}
             | one._asdict()
             for less, numbers in told
             for name, one in numbers.items()

@@ -43,6 +43,11 @@ class Difference(NamedTuple):
     values: dict[str, Estimate]
 
 
+def label(number: int) -> str:
+    """What stands for a setting: #1, #2 and so on."""
+    return f"#{number + 1}"
+
+
 def headings() -> dict[str, tuple[str, str]]:
     """Heading and format of every number that is compared."""
     known = columns.summary_columns()

@@ -87,10 +87,11 @@ def evaluations(columns: Sequence[Sequence[Any]], private: bool) -> list[Evaluat
         at, delay, energy, largest, mean, accuracy = map(finite, row)
         if accuracy is None or delay is None:
             continue
-        spent = (
-            math.inf if one is None or not private else one for one in (largest, mean)
-        )
-        made.append(Evaluation(at or 0, delay, energy or 0.0, *spent, accuracy))
+        if not private:
+            largest = mean = None
+        spent = [math.inf if one is None else one for one in (largest, mean)]
+        costs = delay, energy or 0.0, spent[0], spent[1]
+        made.append(Evaluation(at or 0, *costs, accuracy))
     return made
 
 

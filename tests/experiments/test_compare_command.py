@@ -2,16 +2,19 @@
 
 import csv
 import html
+import math
 import re
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from PIL import Image
 from scipy import stats
 
 from dpsparfl_jax import records
-from dpsparfl_jax.report import headline
+from dpsparfl_jax.report import headline, palette
+from dpsparfl_jax.report.difference_pictures import Row, difference_figure
 from dpsparfl_jax.report.seeds import show_runs
 from tests.commands import ROOT, assert_refused, call_program
 from tests.report.test_report import write_run
@@ -202,12 +205,35 @@ def test_many_settings_have_lines_and_one_has_no_difference(tmp_path):
     assert "Paired" not in done.stdout
 
 
+def test_differences_are_drawn_with_their_intervals(grid, tmp_path):
+    picture = tmp_path / "differences.png"
+    done = call_program(COMPARE, grid, f"--plot={picture}")
+    assert (done.returncode, done.stderr) == (0, "")
+    with Image.open(picture) as drawn:
+        assert drawn.width == round(300 * 4.6)
+    rows = {
+        "points": [Row("accuracy", [(-8.8, -9.3, -8.3), (1.0, math.nan, math.nan)])],
+        "s": [Row("delay", [(3.0, 2.0, 4.0), (5.0, 4.0, 6.0)])],
+    }
+    looks = dict(zip(("a", "random"), palette.looks(["a", "random"]), strict=True))
+    first, second = difference_figure(rows, looks).axes
+    assert [text.get_text() for text in second.get_yticklabels()] == ["delay"]
+    _, bar, dot, other_bar, _ = second.lines  # after the line at zero
+    assert ([*bar.get_xdata()], [*dot.get_xdata()]) == ([2.0, 4.0], [3.0])
+    assert other_bar.get_color() == palette.look(3).colour
+    assert first.get_xlabel() == "points"
+
+
 def test_refusals(tmp_path):
     assert_refused(call_program(COMPARE), "name at least two recorded runs")
     assert_refused(call_program(COMPARE, tmp_path), "there is no recorded run in")
     write_run(tmp_path / "one")
     write_run(tmp_path / "two", done=False)
     assert_refused(call_program(COMPARE, tmp_path), "1 finished runs here, and 1 unf")
+    write_run(tmp_path / "three", seed=1)
+    plot = f"--plot={tmp_path / 'a.png'}"
+    assert_refused(call_program(COMPARE, tmp_path, plot), "name runs of another")
+    assert_refused(call_program(COMPARE, tmp_path, "--plot=a.exe"), "pdf, png, svg")
     csv_file = f"--csv={tmp_path / 'nowhere' / 'runs.csv'}"
     assert_refused(call_program(COMPARE, tmp_path, csv_file), "make its folder first")
 
