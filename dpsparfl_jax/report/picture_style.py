@@ -14,7 +14,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.colors import to_rgb
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
@@ -27,7 +27,7 @@ from dpsparfl_jax.storage import replacing, writing
 STYLE = pathlib.Path(__file__).with_name("paper.mplstyle")
 _LEGEND_KEY_IN, _LETTER_IN = 0.6, 0.055  # what an entry of a legend needs
 HANDLE_LETTERS = 4.0  # that a sample in a legend is long
-_PALE = 0.35  # of a colour, between dashes
+_PALE = 0.35  # opacity between dashes
 _MARKS = 8  # on a curve of many points
 _MILLION = 1e6
 _PNG_COLOURS = 256  # curves and their edges need no more, and files are a third
@@ -88,8 +88,7 @@ def stroke(colour: str, dashes: Sequence[float]) -> dict[str, Any]:
     """A line; gaps between dashes are pale, so that jumps do not break it."""
     if not dashes:
         return {"color": colour, "ls": "-"}
-    red, green, blue = (1 - _PALE * (1 - part) for part in to_rgb(colour))
-    return {"color": colour, "ls": (0, dashes), "gapcolor": (red, green, blue)}
+    return {"color": colour, "ls": (0, dashes), "gapcolor": to_rgba(colour, _PALE)}
 
 
 def key(style: dict[str, Any], font_size: Any = None) -> Line2D:
@@ -177,8 +176,20 @@ def _png(figure: Figure, origin: str) -> bytes:
     if origin:
         facts.add_text("Description", origin)
     with Image.open(drawn) as picture:
-        few = picture.convert("RGB").quantize(
-            _PNG_COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
-        )
+        few = _few_colours(picture)
         few.save(small, "png", optimize=True, pnginfo=facts, dpi=picture.info["dpi"])
     return small.getvalue()
+
+
+def _few_colours(picture: Image.Image) -> Image.Image:
+    """The commonest colours as they are, those of lines and bands; others nearly so."""
+    pixels = np.asarray(picture.convert("RGB"))
+    codes = pixels.astype(np.int64) @ np.array([1 << 16, 1 << 8, 1], np.int64)
+    found, where, counts = np.unique(codes, return_inverse=True, return_counts=True)
+    colours = np.stack([found >> 16, found >> 8 & 255, found & 255], axis=1)
+    kept = colours[np.argsort(-counts, kind="stable")[:_PNG_COLOURS]]
+    apart = [np.abs(kept - colour).sum(axis=1).argmin() for colour in colours]
+    numbers = np.array(apart, np.uint8)[where].reshape(codes.shape)
+    few = Image.fromarray(numbers)
+    few.putpalette(kept.astype(np.uint8).tobytes())
+    return few
