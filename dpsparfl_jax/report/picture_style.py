@@ -74,14 +74,15 @@ def _style(one: palette.Look) -> dict[str, Any]:
 def looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Those of curves with these names; built-in policies have their own.
 
+    What follows a slash (the solver of a policy) does not count.
+
     Examples:
         >>> looks(["mine", "dp_sparfl"])["dp_sparfl"] == look(0)
         True
     """
     told = list(names)
-    return {
-        name: _style(one) for name, one in zip(told, palette.looks(told), strict=True)
-    }
+    found = palette.looks([name.partition("/")[0] for name in told])
+    return {name: _style(one) for name, one in zip(told, found, strict=True)}
 
 
 def stroke(colour: str, dashes: Sequence[float]) -> dict[str, Any]:

@@ -18,6 +18,8 @@ def test_settings_and_the_study_name_the_same_looks():
     study = ["random", "round robin", "delay minimization", "DP-SparFL"]
     assert palette.looks(settings) == palette.looks(study) == OWN[::-1]
     assert picture_style.looks(study)["DP-SparFL"] == picture_style.look(0)
+    planned = picture_style.looks(["random", "dp_sparfl/joint", "dp_sparfl/paper"])
+    assert planned["dp_sparfl/joint"] == picture_style.look(0)
 
 
 def test_what_has_no_look_of_its_own_goes_by_order():
