@@ -52,7 +52,7 @@ def draw(figure: Figure, table: pd.DataFrame) -> plt.Figure:
     picture_style.name_panels(
         axes[: len(figure.panels)], _titles(figure.panels, columns)
     )
-    keys = {name: Line2D([], [], **looks[name]) for name in names}
+    keys = {name: picture_style.key(looks[name]) for name in names}
     if guided:
         keys["as asked"] = Line2D([], [], **_GUIDE)
     picture_style.legend_below(picture, keys)
@@ -109,7 +109,7 @@ def _panel(
 def _looks(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Colours, dashes and markers of all series; grey for those of orientation."""
     coloured = [name for name in names if name not in _PLAIN]
-    looks = {name: picture_style.look(coloured.index(name)) for name in coloured}
+    looks = picture_style.looks(coloured)
     for number, name in enumerate(_PLAIN):
         style = {"color": "0.45", "ls": (0, DASHES[2 + number]), "marker": "x"}
         looks[name] = style
