@@ -56,7 +56,7 @@ def looks(names: Sequence[str | None]) -> list[Look]:
     that differ otherwise) or none has a look of its own, they go by order.
     """
     own = {name: names.index(name) for name in names if name in _OWN}
-    if not own or (len(names) > 1 and len(set(names)) == 1):
+    if not own or (len(names) > 1 and len({*names} - {None}) == 1):
         return [look(number) for number in range(len(names))]
     places = {place: _OWN[str(name)] for name, place in own.items()}
     free = itertools.count(max(_OWN.values()) + 1)

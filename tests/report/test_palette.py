@@ -25,6 +25,7 @@ def test_settings_and_the_study_name_the_same_looks():
 def test_what_has_no_look_of_its_own_goes_by_order():
     assert palette.looks(["a", None, "b"]) == OWN[:3]
     assert palette.looks(["random"] * 3) == OWN[:3]  # of one policy
+    assert palette.looks(["random", "random", None]) == OWN[:3]
     assert palette.looks(["random"]) == [OWN[3]]
     twice = palette.looks(["dp_sparfl", "dp_sparfl", "random", "mine"])
     assert twice == [OWN[0], palette.look(4), OWN[3], palette.look(5)]
