@@ -1,6 +1,7 @@
 """Is a run that other code of one's own made another run, and nothing else refused?"""
 
 import json
+import linecache
 
 import pytest
 
@@ -53,6 +54,19 @@ def test_code_without_a_source_has_no_digest():
     exec(plugins.POLICY, {"__name__": "nowhere"})
     (told,) = code_of()
     assert (told["plugin"], told["file_sha256"], told["source_sha256"]) == ("", "", "")
+
+
+def test_cells_of_a_notebook_are_told_apart():
+    digests = set()
+    for number, change in enumerate(("", "1 + ", "")):
+        cell = plugins.POLICY.replace("return FIRST", f"return {change}FIRST")
+        name = f"<cell {number}>"
+        linecache.cache[name] = (len(cell), None, cell.splitlines(True), name)
+        exec(compile(cell, name, "exec"), {"__name__": "notebook"})
+        (told,) = code_of()
+        digests.add(told["source_sha256"])
+    assert len(digests) == 2
+    assert "" not in digests
 
 
 def test_layer_rules_belong_to_models_of_ones_own(monkeypatch):
