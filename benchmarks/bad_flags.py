@@ -258,10 +258,17 @@ def _other_programs() -> Iterator[Case]:
     for flag in ("--csv=/nowhere/runs.csv", "--csv=/tmp", "--all=perhaps"):
         yield Case(f"list {flag}", "list_runs", ("{root}", flag))
     yield Case("presets more", "list_presets", ("more",))
-    for flag in ("--csv=/nowhere/runs.csv", "--csv=/tmp", "--csv", "--seed=3"):
+    for flag in (
+        *("--csv=/nowhere/runs.csv", "--csv=/tmp", "--csv", "--seed=3"),
+        *("--epsilon=0", "--epsilon=many", "--mean_epsilon=nan", "--delay=-1"),
+        *("--delay=inf", "--delay=", "--plot=a.exe", "--plot=/nowhere/a.png"),
+    ):
         yield Case(f"compare {flag}", "compare", ("{root}", flag))
     yield Case("show two", "show", ("{root}", "{root}"))
-    for flags in (("--paper=perhaps",), ("--style=/nowhere",), ("--style={shared}",)):
+    for flags in (
+        *(("--paper=perhaps",), ("--style=/nowhere",), ("--style={shared}",)),
+        *(("--band=interval",), ("--paper", "--band=wide"), ("--paper", "--band=")),
+    ):
         yield Case(f"report {flags}", "report", ("{root}", *flags))
     for flags in (
         *(("--results=/nowhere",), ("--results={root}",), ("more",)),

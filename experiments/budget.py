@@ -3,14 +3,15 @@ r"""What a privacy budget affords.
     python -m experiments.budget --sigma 0.6 --batch 10 --examples 1000 --steps 60 \
         --delta 1e-3 --epsilon 2,5,10
 
-prints how often a client may take part under both accountants and draws epsilon over
-participations. With `--participations 100` it also prints the noise multiplier that
-affords so many. Neighbouring data sets differ in one record replaced by a null one.
+prints how often a client may take part under both accountants; with `--plot=FILE` it
+draws epsilon over participations. With `--participations 100` it also prints the noise
+multiplier that affords so many. Neighbouring data sets differ in one record replaced by
+a null one.
 
     python -m experiments.budget --advise --examples 1000 --epsilon 2..10
 
 looks for settings that spend such budgets well: the largest signal, (batch / sigma) *
-sqrt(steps afforded), for the examples that clients train on. It prints and draws the
+sqrt(steps afforded), for the examples that clients train on. It prints (and draws) the
 frontier of both, beside what --sigma, --batch and --steps give.
 """
 
@@ -83,7 +84,7 @@ _LIMIT = flags.DEFINE_integer(
     lower_bound=1,
 )
 _JSON = flags.DEFINE_string("json", "", "file for the numbers")
-_PLOT = flags.DEFINE_string("plot", "budget.png", "file of the figure; empty for none")
+_PLOT = flags.DEFINE_string("plot", "", "draw it to this file (png, pdf, svg)")
 _CACHE = flags.DEFINE_string(
     "cache_dir", _DEFAULT.perf.cache_dir, "folder of computed epsilon curves"
 )
@@ -121,7 +122,7 @@ def mechanism_from_flags() -> Mechanism:
 
 
 def main() -> None:
-    """Prints the table, draws the figure, writes the numbers."""
+    """Prints the table; draws the figure and writes the numbers where asked to."""
     for count in (_PARTICIPATIONS, _LIMIT, _CLIENTS, _CHANNELS, _MOST_ROUNDS):
         if (count.value or 0) > LARGEST_COUNT:
             raise InputError(

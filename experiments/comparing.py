@@ -7,13 +7,22 @@ from typing import NamedTuple
 from dpsparfl_jax import records
 from dpsparfl_jax.records import columns, comparisons, groups
 from dpsparfl_jax.records.columns import finite
+from dpsparfl_jax.records.comparisons import COSTS, EVALUATED, Caps, Evaluation
 
-EQUAL_DELAY, COMMON_DELAY = "accuracy_at_equal_delay", "equal_delay_s"
+# Names of accuracies at equal cost, by cost.
+AT_EQUAL = {
+    "delay_s": "accuracy_at_equal_delay",
+    **{cost: f"accuracy_at_equal_{cost}" for cost in ("epsilon_max", "epsilon_mean")},
+}
 _ACCURACIES = ("accuracy", "best_accuracy", "accuracy_averaged")
-RESULTS = ("rounds", *_ACCURACIES, "delay_s", "energy_j", "epsilon_max", "fairness")
+RESULTS = (
+    *("rounds", *_ACCURACIES, "delay_s", "energy_j", "epsilon_max", "epsilon_mean"),
+    "fairness",
+)
 DIFFERENCES = (
     *_ACCURACIES,
-    *(EQUAL_DELAY, "delay_s", "energy_j", "epsilon_max", "fairness"),
+    *AT_EQUAL.values(),
+    *("delay_s", "energy_j", "epsilon_max", "epsilon_mean", "fairness"),
 )
 _SAME_EPSILON = 0.01  # relative: smaller differences are not told of
 
@@ -34,14 +43,20 @@ class Difference(NamedTuple):
     values: dict[str, Estimate]
 
 
+def label(number: int) -> str:
+    """What stands for a setting: #1, #2 and so on."""
+    return f"#{number + 1}"
+
+
 def headings() -> dict[str, tuple[str, str]]:
     """Heading and format of every number that is compared."""
     known = columns.summary_columns()
-    return known | {
-        EQUAL_DELAY: ("accuracy at equal delay", known["accuracy"][1]),
-        COMMON_DELAY: ("that equal delay (s)", known["delay_s"][1]),
-        "fairness": ("fairness", "{:.3f}"),
+    form = known["accuracy"][1]
+    equal = {
+        name: (f"accuracy at equal {COSTS[cost].words}", form)
+        for cost, name in AT_EQUAL.items()
     }
+    return {**known, **equal, "fairness": ("fairness", "{:.3f}")}
 
 
 def in_order(runs: Sequence[records.IndexedRun]) -> list[groups.Group]:
@@ -79,52 +94,63 @@ def result(group: groups.Group, name: str) -> Estimate:
     return estimate([value(run, name) for run in by_seed(group).values()])
 
 
-class Curves(dict[pathlib.Path, list[tuple[float, float]]]):
-    """Simulated delay and accuracy of runs' evaluations, each folder read once."""
+class Curves(dict[pathlib.Path, list[Evaluation]]):
+    """Evaluations of runs, each folder read once."""
 
-    def __missing__(self, path: pathlib.Path) -> list[tuple[float, float]]:
-        """Reads a run's evaluations."""
-        told = [
-            (finite(row.get("cumulative_delay_s")), finite(row.get("accuracy")))
-            for row in records.read_rounds(path)
-        ]
-        self[path] = [(x, y) for x, y in told if x is not None and y is not None]
-        return self[path]
-
-    def at(self, run: records.IndexedRun, delay_s: float) -> float | None:
-        """The accuracy of the last evaluation up to a delay; None before the first."""
-        return comparisons.accuracy_at(self[run.path], delay_s)
+    def of(self, run: records.IndexedRun) -> list[Evaluation]:
+        """All evaluations of a run; its index keeps only some."""
+        if run.path not in self:
+            rows = list(records.read_rounds(run.path))
+            told = [[row.get(name) for row in rows] for name in EVALUATED]
+            self[run.path] = comparisons.evaluations(told, run.private)
+        return self[run.path]
 
 
-def difference(first: groups.Group, second: groups.Group, curves: Curves) -> Difference:
+def caps_of(made: Sequence[groups.Group]) -> dict[str, Caps]:
+    """What all of these runs reach, by cost; no epsilon if these cannot be compared."""
+    runs = [run for group in made for run in by_seed(group).values()]
+    private = [run for run in runs if run.private]
+    kinds = {records.privacy_words(run.manifest) for run in private}
+    found = {}
+    for cost, (_, _, of_private) in COSTS.items():
+        if of_private and len(kinds) > 1:
+            continue
+        compared = private if of_private else runs
+        ends = map(comparisons.indexed_evaluations, compared)
+        caps = comparisons.common_caps(cost, ends)
+        if caps is not None:
+            found[cost] = caps
+    return found
+
+
+def difference(
+    first: groups.Group, second: groups.Group, curves: Curves, caps: dict[str, Caps]
+) -> Difference:
     """The second less the first, seed by seed, over the seeds that both have.
 
-    Accuracies at equal delay are those of the last evaluations up to the largest delay
-    that both runs of a pair reach.
+    Accuracies at equal cost are those within the caps of that cost.
     """
     ours, theirs = by_seed(first), by_seed(second)
     seeds = sorted(set(ours) & set(theirs))
     pairs = [(ours[seed], theirs[seed]) for seed in seeds]
+
+    def within(run: records.IndexedRun, cost: str) -> float | None:
+        if cost not in caps:
+            return None
+        return comparisons.accuracy_within(cost, curves.of(run), caps[cost])
+
     found = {
         name: [_less(value(b, name), value(a, name)) for a, b in pairs]
         for name in DIFFERENCES
-        if name != EQUAL_DELAY
+        if name not in AT_EQUAL.values()
     }
-    ends = [_common(value(a, "delay_s"), value(b, "delay_s")) for a, b in pairs]
-    found[COMMON_DELAY] = ends
-    found[EQUAL_DELAY] = [
-        None if end is None else _less(curves.at(b, end), curves.at(a, end))
-        for (a, b), end in zip(pairs, ends, strict=True)
-    ]
-    return Difference(seeds, {name: estimate(found[name]) for name in found})
+    for cost, name in AT_EQUAL.items():
+        found[name] = [_less(within(b, cost), within(a, cost)) for a, b in pairs]
+    return Difference(seeds, {name: estimate(found[name]) for name in DIFFERENCES})
 
 
 def _less(value: float | None, other: float | None) -> float | None:
     return None if value is None or other is None else value - other
-
-
-def _common(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else min(one, other)
 
 
 def _spent(group: groups.Group, other: groups.Group) -> float:

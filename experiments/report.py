@@ -14,6 +14,7 @@ from absl import flags
 
 from dpsparfl_jax import records
 from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.records import groups
 
 from . import cli, damage
 
@@ -23,6 +24,13 @@ _PAPER = flags.DEFINE_bool("paper", False, "draw pictures for a paper too")
 _STYLE = flags.DEFINE_string(
     "style", "", "matplotlib style file for --paper; empty is that of the package"
 )
+_BAND = flags.DEFINE_enum(
+    "band",
+    "range",
+    list(groups.BANDS),
+    "bands around means over seeds in pictures of --paper: "
+    + ", or ".join(f"{name}, {words}" for name, words in groups.BANDS.items()),
+)
 
 
 def main(folders: list[str]) -> None:
@@ -31,6 +39,8 @@ def main(folders: list[str]) -> None:
         raise InputError("name at least one folder with recorded runs.")
     if _STYLE.value and not _PAPER.value:
         raise InputError("--style is for the pictures of --paper: add that.")
+    if flags.FLAGS["band"].present and not _PAPER.value:
+        raise InputError("--band is for the pictures of --paper: add that.")
     found, damaged = records.FoundRuns(folders), damage.Damaged()
     from dpsparfl_jax.report import group_page, paper_pictures, writing  # load plotly
 
@@ -50,7 +60,9 @@ def main(folders: list[str]) -> None:
     print(f"report of {count} run(s): {page}")
     if _PAPER.value:
         runs = runs or [records.index.read_run(run.path, run.name) for run in whole]
-        pictures = paper_pictures.write_pictures(runs, whole, target, style)
+        pictures = paper_pictures.write_pictures(
+            runs, whole, target, style, _BAND.value
+        )
         print(f"pictures for a paper: {pictures}")
 
 

@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 
 from dpsparfl_jax import config, config_values
 from dpsparfl_jax.records.columns import finite
+from dpsparfl_jax.records.comparisons import half_interval
 from dpsparfl_jax.records.index import CURVES, IndexedRun
+
+BANDS = {  # around means over seeds
+    "range": "from the least to the largest",
+    "interval": "95% interval of the mean (Student's t)",
+}
 
 
 class Spread(NamedTuple):
@@ -151,11 +157,15 @@ def order_of(value: Any) -> tuple[int, float, str]:
     return 1, 0.0, str(value)
 
 
-def bands(runs: Sequence[IndexedRun]) -> pd.DataFrame:
+def bands(runs: Sequence[IndexedRun], band: str = "range") -> pd.DataFrame:
     """Thinned curves over seeds, at the rounds that all of these runs tell of.
 
-    Every column has its mean, and its least and largest value as `NAME_low` and
-    `NAME_high`; not a number where a run has none.
+    Every column has its mean, and the ends of its band as `NAME_low` and `NAME_high`;
+    not a number where a run has none.
+
+    Args:
+        runs: those of one setting.
+        band: one of `BANDS`.
     """
     curves = [run.curves for run in runs]
     rounds = [curve.get("round", []) for curve in curves]
@@ -164,9 +174,12 @@ def bands(runs: Sequence[IndexedRun]) -> pd.DataFrame:
     for name in CURVES[1:]:
         if all(name in curve for curve in curves):
             values = np.stack([_at(curve, name, common) for curve in curves])
-            table[name] = np.mean(values, axis=0)
-            table[f"{name}_low"] = np.min(values, axis=0)
-            table[f"{name}_high"] = np.max(values, axis=0)
+            mean = np.mean(values, axis=0)
+            ends = np.min(values, axis=0), np.max(values, axis=0)
+            if band == "interval":
+                half = half_interval(values)
+                ends = mean - half, mean + half
+            table |= {name: mean, f"{name}_low": ends[0], f"{name}_high": ends[1]}
     return pd.DataFrame(table)
 
 

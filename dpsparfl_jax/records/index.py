@@ -40,10 +40,10 @@ INDEX = "index.jsonl"
 FEW = 24  # run folders in a folder: so many are quickly read, and get no index by that
 CURVES = (
     *("round", "accuracy", "accuracy_averaged", "loss", "cumulative_delay_s"),
-    *("cumulative_energy_j", "epsilon_max", "keep_rate_mean", "delay_queue"),
-    *("fairness_queue_mean", "live_clients"),
+    *("cumulative_energy_j", "epsilon_max", "epsilon_mean", "keep_rate_mean"),
+    *("delay_queue", "fairness_queue_mean", "live_clients"),
 )
-_FORMAT = 1  # of lines; others are made anew
+_FORMAT = 2  # of lines; others are made anew
 _MOST_POINTS = 48  # of a curve, and both of its ends
 _DIGITS = 6  # of the numbers of a curve
 

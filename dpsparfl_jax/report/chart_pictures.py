@@ -13,6 +13,8 @@ from matplotlib.ticker import PercentFormatter
 from dpsparfl_jax.report import group_charts, plan_pictures
 from dpsparfl_jax.report.charts import CHARTS, FEW, Chart, Curve, Shown
 from dpsparfl_jax.report.palette import GUIDE
+from dpsparfl_jax.report.picture_style import HANDLE_LETTERS, stroke
+from dpsparfl_jax.report.picture_style import key as sample_of
 from dpsparfl_jax.storage import replacing, writing
 
 _ALONE = (
@@ -23,6 +25,7 @@ FIGURES: dict[str, tuple[str, ...]] = {key: (key,) for key in _ALONE.split()} | 
     "delay": ("delay", "mean_delay"),
     "queues": ("delay_queue", "fairness_queue"),
 }
+_KEY_MARKER = 4.0  # points
 _WHOLE_PERCENTS = 0.1  # from where to where an axis goes that needs no fractions
 DOTTED = ("epsilon", "participation")  # charts of clients, not of rounds
 
@@ -75,13 +78,13 @@ def _figure(
                 draw(axes, curve, 1.0 if beside else 1.5)
         finish_axes(axes, chart)
     dots = table is CHARTS and keys[0] in DOTTED
-    handles = [_key(one, dots) for one in runs]
+    handles = [legend_key(one, dots, "small") for one in runs]
     whole = table is not CHARTS  # names of groups are all there is to tell them apart
     names = [short(one.name, 64 if whole else 32) for one in runs]
     place: Any = "outside right upper" if beside else "outside lower center"
     columns = beside or (1 if whole else min(3, len(runs)))
-    style = {"frameon": False, "fontsize": "small", "handlelength": 3.2}
-    figure.legend(handles, names, loc=place, ncols=columns, **style)
+    style: dict[str, Any] = {"frameon": False, "handlelength": HANDLE_LETTERS}
+    figure.legend(handles, names, loc=place, ncols=columns, fontsize="small", **style)
     return figure
 
 
@@ -95,10 +98,10 @@ def finish_axes(axes: Axes, chart: Chart) -> None:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, digits))
 
 
-def _key(one: Shown, dots: bool) -> Line2D:
-    if dots:
-        return Line2D([], [], color=one.colour, ls="", marker=one.marker[1], ms=5)
-    return Line2D([], [], color=one.colour, ls=dashed(one))
+def legend_key(one: Shown, dots: bool, font_size: Any = None) -> Line2D:
+    """What stands for a run or setting in a legend."""
+    line = {"color": one.colour, "ls": ""} if dots else stroke(one.colour, one.dashes)
+    return sample_of({**line, "marker": one.marker[1], "ms": _KEY_MARKER}, font_size)
 
 
 def short(name: str, most: int = 32) -> str:
@@ -106,11 +109,6 @@ def short(name: str, most: int = 32) -> str:
     half = most // 2
     cut = name if len(name) <= most else f"{name[: half - 1]}…{name[-half:]}"
     return cut.replace("$", r"\$") if not cut.startswith("_") else f" {cut}"
-
-
-def dashed(one: Shown) -> Any:
-    """A run's dashes, as matplotlib takes them."""
-    return (0, one.dashes) if one.dashes else "-"
 
 
 def draw(axes: Axes, curve: Curve, width: float) -> None:
@@ -121,7 +119,7 @@ def draw(axes: Axes, curve: Curve, width: float) -> None:
         axes.fill(curve.x, curve.y, alpha=0.13, lw=0, **style)
         return
     style |= {
-        "line": {"lw": width, "ls": dashed(one) if one else "-"},
+        "line": {"lw": width, **(stroke(one.colour, one.dashes) if one else {})},
         "thin": {"lw": 0.8, "ls": ":"},
         "guide": {"lw": 1.0, "ls": "--", "zorder": 1.5},
         "dots": {"ls": "", "ms": 2.5 + width, "mew": 0, "alpha": 0.85},
@@ -130,8 +128,12 @@ def draw(axes: Axes, curve: Curve, width: float) -> None:
     if one and curve.kind == "dots":
         style["marker"] = one.marker[1]
     if len(curve.x) < 15 and curve.kind == "line":
-        style |= {"marker": "o", "ms": 3}
+        style |= {"marker": one.marker[1] if one else "o", "ms": 3}
     axes.plot(curve.x, curve.y, **style)
     if curve.kind == "guide":
-        words: dict[str, Any] = {"ha": "right", "va": "bottom", "fontsize": "small"}
-        axes.text(curve.x[-1], curve.y[-1], curve.name, color=GUIDE, **words)
+        words: dict[str, Any] = {"va": "center", "fontsize": "small", "color": GUIDE}
+        words |= {"xytext": (2, 0), "textcoords": "offset points"}
+        place = (1, curve.y[-1]), axes.get_yaxis_transform()  # beside all curves
+        axes.annotate(
+            curve.name.replace(" ", "\n", 1), place[0], xycoords=place[1], **words
+        )

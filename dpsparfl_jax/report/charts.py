@@ -62,12 +62,12 @@ class Chart(NamedTuple):
     from_zero: bool = False
 
 
-def show(number: int, run: RecordedRun) -> Shown:
+def show(number: int, run: RecordedRun, look: palette.Look) -> Shown:
     """A run, its looks and what follows from its rounds."""
     return Shown(
         number,
         run.name,
-        *palette.look(number),
+        *look,
         with_derived(run.rounds),
         run.clients,
         run.manifest["config"].get("schedule", {}).get("delay_target_s"),
@@ -246,10 +246,18 @@ def _shares(runs: Sequence[Shown]) -> list[Curve]:
     return [Curve("share = rate", ends, ends, "guide"), *dots] if dots else []
 
 
+def note_of(chart: Chart, shown: Sequence[Shown]) -> str:
+    """What a chart has to say; nothing of fine dots where there are none."""
+    if not chart.note.startswith("Fine dots"):
+        return chart.note
+    thin = any(curve.kind == "thin" for curve in chart.curves(shown))
+    return chart.note if thin else ""
+
+
 CHARTS = {
     "accuracy_rounds": Chart(
         "Accuracy by round", "round", label("accuracy"),
-        _accuracies(), "Fine dots: the average of models, where there is one.", True
+        _accuracies(), "Fine dots: the average of models.", True
     ),
     "accuracy_delay": Chart(
         "Accuracy by delay", label("cumulative_delay_s", "delay so far"),

@@ -1,4 +1,4 @@
-"""Charts of groups of runs: means over seeds, with bands from least to largest."""
+"""Charts of groups of runs: means over seeds, with bands."""
 
 import math
 from collections.abc import Sequence
@@ -8,8 +8,9 @@ import pandas as pd
 
 from dpsparfl_jax.records import groups
 from dpsparfl_jax.records.columns import label
-from dpsparfl_jax.report import charts, palette
+from dpsparfl_jax.report import palette
 from dpsparfl_jax.report.charts import Chart, Shown, lines, private_lines
+from dpsparfl_jax.report.seeds import policy_of
 
 MOST_DRAWN = 36  # groups that have curves
 
@@ -31,22 +32,28 @@ def choose(count: int, most: int) -> list[int]:
     return sorted(set(np.linspace(0, count - 1, most).round().astype(int).tolist()))
 
 
-def show(drawn: Sequence[groups.Group], first: Sequence[int]) -> list[Shown]:
+def show(
+    drawn: Sequence[groups.Group], first: Sequence[int], band: str = "range"
+) -> list[Shown]:
     """Groups as charts need them; the `first` numbers have colours of their own."""
     others = [number for number in range(len(drawn)) if number not in first]
-    looks = {number: look for look, number in enumerate([*first, *others])}
-    return [_show(number, looks[number], group) for number, group in enumerate(drawn)]
+    order = [*first, *others]
+    found = palette.looks([policy_of(drawn[number].runs[0]) for number in order])
+    looks = dict(zip(order, found, strict=True))
+    return [
+        _show(number, looks[number], group, band) for number, group in enumerate(drawn)
+    ]
 
 
-def _show(number: int, look: int, group: groups.Group) -> Shown:
+def _show(number: int, look: palette.Look, group: groups.Group, band: str) -> Shown:
     """A column of its rounds has its mean, and `_low` and `_high` beside it."""
     names = groups.short_names(list(group.settings))
     values = map(groups.as_text, group.settings.values())
     return Shown(
         number,
         group.name,
-        *palette.look(look),
-        groups.bands(group.runs),
+        *look,
+        groups.bands(group.runs, band),
         pd.DataFrame(),
         None,
         group.private,
@@ -54,22 +61,22 @@ def _show(number: int, look: int, group: groups.Group) -> Shown:
     )
 
 
-_BAND = f"Mean over seeds; bands, up to {charts.FEW} settings: least to largest."
 CHARTS = {
     "accuracy_rounds": Chart("Accuracy by round", "round",
-        label("accuracy"), lines("accuracy"), _BAND, True),
+        label("accuracy"), lines("accuracy"), percent=True),
     "accuracy_delay": Chart("Accuracy by delay",
-        label("cumulative_delay_s", "delay so far, mean"),
+        label("cumulative_delay_s", "delay so far"),
         label("accuracy"),
-        lines("accuracy", "cumulative_delay_s"), "At the mean delay of each round.",
-        True),
+        lines("accuracy", "cumulative_delay_s"),
+        "At the mean over seeds of each round's delay.", True),
     "accuracy_averaged": Chart("Accuracy of the average of models", "round",
         label("accuracy_averaged", "accuracy"), lines("accuracy_averaged"),
         percent=True),
     "accuracy_epsilon": Chart("Accuracy by largest epsilon",
-        "largest epsilon that a client has spent, mean",
+        "largest epsilon of a client so far",
         label("accuracy"), private_lines("accuracy", "epsilon_max"),
-        "Of the client that has spent most; private runs only.", True),
+        "At the mean over seeds of what the client that has spent most has spent; "
+        "private runs only.", True),
     "loss": Chart("Loss", "round", "loss (nats)", lines("loss")),
     "epsilon": Chart("Privacy spent", "round",
         "largest epsilon spent", private_lines("epsilon_max"),

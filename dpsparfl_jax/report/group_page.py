@@ -245,8 +245,9 @@ def _charts(
         which += f"{len(few)} of {len(shown)} curves are switched on at first. "
     about = (
         f"{which}Click a setting in the legend to switch it off or on, twice to see it "
-        "alone. Curves are means over seeds, at rounds that all seeds reach; they are "
-        "thinned, here and in rounds.csv, and folders have every round."
+        "alone. Curves are means over seeds, at rounds that all seeds reach, with "
+        f"bands (up to {charts.FEW} curves) {groups.BANDS['range']}; they are thinned, "
+        "here and in rounds.csv, and folders have every round."
     )
     return page.charts_section(
         "Charts", spec["charts"], maps_words | lines_words, about

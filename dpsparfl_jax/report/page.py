@@ -139,7 +139,7 @@ def breakable(name: str) -> str:
 
 def swatch(one: Shown) -> str:
     """A run's line and its name, as in the charts."""
-    dashes = " ".join(map(str, one.dashes))
+    dashes = " ".join(f"{part:g}" for part in palette.fitted(one.dashes, 30))
     return (
         '<svg class="key" width="30" height="8"><line x2="30" y1="4" y2="4" '
         f'stroke="{one.colour}" stroke-width="3" stroke-dasharray="{dashes}"/></svg>'

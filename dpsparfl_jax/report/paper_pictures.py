@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.records import IndexedRun, RecordedRun, groups
@@ -24,8 +23,9 @@ from dpsparfl_jax.report import (
     palette,
     plan_pictures,
 )
-from dpsparfl_jax.report.charts import Chart, Shown
+from dpsparfl_jax.report.charts import Chart, Shown, note_of
 from dpsparfl_jax.report.picture_style import (
+    HANDLE_LETTERS,
     STYLE,
     legend_columns,
     letter,
@@ -34,6 +34,7 @@ from dpsparfl_jax.report.picture_style import (
     symbols,
     write,
 )
+from dpsparfl_jax.report.seeds import policy_of
 from dpsparfl_jax.storage import write_whole, writing
 
 FOLDER = "paper"
@@ -96,6 +97,7 @@ def write_pictures(
     whole: Sequence[RecordedRun],
     folder: pathlib.Path,
     style: Style,
+    band: str = "range",
 ) -> pathlib.Path:
     """Writes all pictures and their captions to a folder below this one.
 
@@ -104,6 +106,7 @@ def write_pictures(
         whole: the same runs with all rounds; empty if these are too many.
         folder: that of the report.
         style: as `read_style` gives it.
+        band: what is drawn around means over seeds, one of `groups.BANDS`.
 
     Returns:
         The folder of the pictures. They show settings, with bands over seeds, if some
@@ -118,16 +121,17 @@ def write_pictures(
         if whole and len(made) == len(told):
             captions = _of_runs(whole, target)
         else:
-            captions = _of_groups(made, target)
+            captions = _of_groups(made, target, band)
     text = "".join(f"{name}: {words}\n" for name, words in captions.items())
     write_whole(target / "captions.txt", text)
     return target
 
 
 def _of_runs(whole: Sequence[RecordedRun], folder: pathlib.Path) -> dict[str, str]:
+    looks = palette.looks([policy_of(run) for run in whole])
     shown = [
-        _with_dashes(number, charts.show(number, run))
-        for number, run in enumerate(whole)
+        charts.show(number, run, look)
+        for number, (run, look) in enumerate(zip(whole, looks, strict=True))
     ]
     captions = _line_charts(shown, chart_pictures.FIGURES, charts.CHARTS, folder)
     for one in shown:
@@ -136,36 +140,40 @@ def _of_runs(whole: Sequence[RecordedRun], folder: pathlib.Path) -> dict[str, st
             figure = plan_pictures.label_figure(counts.to_numpy())
             width, _ = _size()
             figure.set_size_inches(width, min(1.2 + 0.09 * len(counts), 8))
-            _save(figure, folder / "labels")
             captions["labels"] = f"Training images by client and class ({one.name})."
+            _save(figure, folder / "labels", captions["labels"])
             break
     return captions
 
 
-def _of_groups(made: Sequence[groups.Group], folder: pathlib.Path) -> dict[str, str]:
+def _of_groups(
+    made: Sequence[groups.Group], folder: pathlib.Path, band: str
+) -> dict[str, str]:
     ranked = group_charts.rank(made)
     chosen = [ranked[n] for n in group_charts.choose(len(ranked), MOST_DRAWN)]
     drawn = [group for group in made if any(group is one for one in chosen)]
-    shown = [
-        _with_dashes(number, one)
-        for number, one in enumerate(group_charts.show(drawn, range(len(drawn))))
-    ]
-    captions = _line_charts(shown, group_charts.FIGURES, group_charts.CHARTS, folder)
+    shown = group_charts.show(drawn, range(len(drawn)), band)
+    more = f" {_seeds_words(drawn, band)}"
     if len(drawn) < len(made):
-        some = f" {len(drawn)} of {len(made):,} settings."
-        captions = {name: f"{words}{some}" for name, words in captions.items()}
+        more += f" {len(drawn)} of {len(made):,} settings."
+    table = group_charts.CHARTS
+    captions = _line_charts(shown, group_charts.FIGURES, table, folder, more)
     for name, one in heat_maps.heat_maps(ranked).items():
         if not one.y_label:  # over one setting alone
             continue
-        _save(_heat_figure(one), folder / name)
         captions[name] = f"{one.title}. {one.note}"
+        _save(_heat_figure(one), folder / name, captions[name])
     return captions
 
 
-def _with_dashes(number: int, one: Shown) -> Shown:
-    """A run or setting that differs in dashes and markers from its neighbours too."""
-    look = number % len(palette.DASHES)
-    return one._replace(dashes=palette.DASHES[look], marker=palette.MARKERS[look])
+def _seeds_words(drawn: Sequence[groups.Group], band: str) -> str:
+    """Of how many seeds curves are the means, and what their bands are."""
+    counts = sorted({len(group.runs) for group in drawn})
+    if counts == [1]:
+        return "One seed."
+    of = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
+    bands = f"; bands: {groups.BANDS[band]}" if len(drawn) <= charts.FEW else ""
+    return f"Means over {of} seeds{bands}."
 
 
 def _line_charts(
@@ -173,18 +181,21 @@ def _line_charts(
     figures: Mapping[str, Sequence[str]],
     table: Mapping[str, Chart],
     folder: pathlib.Path,
+    more: str = "",
 ) -> dict[str, str]:
-    """Those charts that have something to show; gives their captions."""
+    """Those charts that have something to show; gives their captions, and `more`."""
     captions = {}
     for name, keys in figures.items():
         if any(table[key].curves(shown) for key in keys):
             dots = table is charts.CHARTS and name in chart_pictures.DOTTED
-            _save(_figure(shown, [table[key] for key in keys], dots), folder / name)
             letters = [letter(number, len(keys)) for number in range(len(keys))]
-            captions[name] = " ".join(
-                f"{which} {table[key].title}. {table[key].note}".strip()
+            panels = " ".join(
+                f"{which} {table[key].title}. {note_of(table[key], shown)}".strip()
                 for which, key in zip(letters, keys, strict=True)
             )
+            captions[name] = f"{panels}{more}"
+            figure = _figure(shown, [table[key] for key in keys], dots)
+            _save(figure, folder / name, captions[name])
     return captions
 
 
@@ -214,15 +225,10 @@ def _figure(shown: Sequence[Shown], panels: Sequence[Chart], dots: bool) -> Figu
                 axes.lines[-1].set_markersize(mpl.rcParams["lines.markersize"])
                 spread_marks(axes.lines[-1], curve.look.number)
         chart_pictures.finish_axes(axes, chart)
-    handles = [_key(one, dots) for one in shown]
-    figure.legend(handles, names, loc="outside lower center", ncols=across)
+    handles = [chart_pictures.legend_key(one, dots) for one in shown]
+    long = {"handlelength": HANDLE_LETTERS}
+    figure.legend(handles, names, loc="outside lower center", ncols=across, **long)
     return figure
-
-
-def _key(one: Shown, dots: bool) -> Line2D:
-    line = "" if dots else chart_pictures.dashed(one)
-    width = mpl.rcParams["lines.linewidth"]
-    return Line2D([], [], color=one.colour, ls=line, lw=width, marker=one.marker[1])
 
 
 def _heat_figure(one: heat_maps.HeatMap) -> Figure:
@@ -240,7 +246,7 @@ def _heat_figure(one: heat_maps.HeatMap) -> Figure:
     return figure
 
 
-def _save(figure: Figure, stem: pathlib.Path) -> None:
-    """Writes a picture as PDF and PNG."""
+def _save(figure: Figure, stem: pathlib.Path, caption: str) -> None:
+    """Writes a picture as PDF and PNG, which carry their caption."""
     for ending in (".pdf", ".png"):
-        write(figure, stem.with_name(f"{stem.name}{ending}"))
+        write(figure, stem.with_name(f"{stem.name}{ending}"), caption)

@@ -7,23 +7,27 @@ are drawn with it, so that they can stand side by side.
 import io
 import pathlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 from PIL import Image, PngImagePlugin
 
-from dpsparfl_jax.report.palette import COLOURS, DASHES, MARKERS
+from dpsparfl_jax.report import palette
 from dpsparfl_jax.storage import replacing, writing
 
 STYLE = pathlib.Path(__file__).with_name("paper.mplstyle")
-_LEGEND_KEY_IN, _LETTER_IN = 0.5, 0.055  # what an entry of a legend needs
+_LEGEND_KEY_IN, _LETTER_IN = 0.6, 0.055  # what an entry of a legend needs
+HANDLE_LETTERS = 4.0  # that a sample in a legend is long
+_PALE = 0.35  # opacity between dashes
 _MARKS = 8  # on a curve of many points
 _MILLION = 1e6
 _PNG_COLOURS = 256  # curves and their edges need no more, and files are a third
@@ -60,12 +64,48 @@ def name_panels(panels: Sequence[Axes], titles: Sequence[str] = ()) -> None:
 
 def look(number: int) -> dict[str, Any]:
     """Colour, dashes and marker of a curve, all unlike those of its neighbours."""
-    dashes = DASHES[number % len(DASHES)]
-    return {
-        "color": COLOURS[number % len(COLOURS)],
-        "ls": (0, dashes) if dashes else "-",
-        "marker": MARKERS[number % len(MARKERS)][1],
-    }
+    return _style(palette.look(number))
+
+
+def _style(one: palette.Look) -> dict[str, Any]:
+    return {**stroke(one.colour, one.dashes), "marker": one.marker[1]}
+
+
+def looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Those of curves with these names; built-in policies have their own.
+
+    What follows a slash (the solver of a policy) does not count.
+
+    Examples:
+        >>> looks(["mine", "dp_sparfl"])["dp_sparfl"] == look(0)
+        True
+    """
+    told = list(names)
+    found = palette.looks([name.partition("/")[0] for name in told])
+    return {name: _style(one) for name, one in zip(told, found, strict=True)}
+
+
+def stroke(colour: str, dashes: Sequence[float]) -> dict[str, Any]:
+    """A line; gaps between dashes are pale, so that jumps do not break it."""
+    if not dashes:
+        return {"color": colour, "ls": "-"}
+    return {"color": colour, "ls": (0, dashes), "gapcolor": to_rgba(colour, _PALE)}
+
+
+def key(style: dict[str, Any], font_size: Any = None) -> Line2D:
+    """A legend's sample of a curve, whose dashes are not cut off at its end.
+
+    Args:
+        style: how the curve looks.
+        font_size: that of the legend; None is that of the style sheet.
+    """
+    sample = Line2D([], [], **style)
+    if isinstance(style.get("ls"), tuple):
+        letters = FontProperties(size=font_size or mpl.rcParams["legend.fontsize"])
+        points = HANDLE_LETTERS * letters.get_size_in_points()
+        dashes = palette.fitted(style["ls"][1], points / sample.get_linewidth())
+        sample.set_linestyle((0, dashes))
+    return sample
 
 
 def spread_marks(line: Line2D, number: int) -> None:
@@ -84,7 +124,12 @@ def legend_below(figure: Figure, keys: dict[str, Line2D]) -> None:
     """One legend for all panels, below them, where it hides no data."""
     columns = legend_columns(list(keys), figure.get_figwidth())
     names = [symbols(name) for name in keys]
-    figure.legend(list(keys.values()), names, loc="outside lower center", ncols=columns)
+    figure.legend(
+        *(list(keys.values()), names),
+        loc="outside lower center",
+        ncols=columns,
+        handlelength=HANDLE_LETTERS,
+    )
 
 
 def in_percent(axis: Axis) -> None:
@@ -111,7 +156,7 @@ def write(figure: Figure, path: pathlib.Path, origin: str = "") -> None:
     Args:
         figure: what is drawn.
         path: its ending says the format.
-        origin: what it was drawn from, which PNG and PDF files carry.
+        origin: what it shows or was drawn from, which PNG and PDF files carry.
     """
     ending = path.suffix.lower()
     facts: dict[str, Any] = {"CreationDate": None} if ending == ".pdf" else {}
@@ -132,8 +177,20 @@ def _png(figure: Figure, origin: str) -> bytes:
     if origin:
         facts.add_text("Description", origin)
     with Image.open(drawn) as picture:
-        few = picture.convert("RGB").quantize(
-            _PNG_COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
-        )
+        few = _few_colours(picture)
         few.save(small, "png", optimize=True, pnginfo=facts, dpi=picture.info["dpi"])
     return small.getvalue()
+
+
+def _few_colours(picture: Image.Image) -> Image.Image:
+    """The commonest colours as they are, those of lines and bands; others nearly so."""
+    pixels = np.asarray(picture.convert("RGB"))
+    codes = pixels.astype(np.int64) @ np.array([1 << 16, 1 << 8, 1], np.int64)
+    found, where, counts = np.unique(codes, return_inverse=True, return_counts=True)
+    colours = np.stack([found >> 16, found >> 8 & 255, found & 255], axis=1)
+    kept = colours[np.argsort(-counts, kind="stable")[:_PNG_COLOURS]]
+    apart = [np.abs(kept - colour).sum(axis=1).argmin() for colour in colours]
+    numbers = np.array(apart, np.uint8)[where].reshape(codes.shape)
+    few = Image.fromarray(numbers)
+    few.putpalette(kept.astype(np.uint8).tobytes())
+    return few

@@ -45,8 +45,9 @@ def epsilon_figure(
     for number, (name, curve) in enumerate(curves.items()):
         shown = curve[: int(np.searchsorted(curve, top, side="right")) + 1]
         longest = max(longest, len(shown) - 1)
-        across = np.arange(len(shown))
-        keys[name.upper()] = _line(axes, number, across, shown)
+        across, look = np.arange(len(shown)), picture_style.look(number)
+        _line(axes, number, across, shown, look)
+        keys[name.upper()] = picture_style.key(look)
     for budget in budgets:
         keys["budget"] = axes.axhline(budget, **_GUIDE)
     axes.set_xlim(0, longest)
@@ -56,11 +57,10 @@ def epsilon_figure(
     return figure
 
 
-def _line(axes: Axes, number: int, x: Any, y: Any) -> Line2D:
+def _line(axes: Axes, number: int, x: Any, y: Any, look: dict[str, Any]) -> None:
     """A curve that differs from its neighbours in more than its colour."""
-    (line,) = axes.plot(x, y, **picture_style.look(number))
+    (line,) = axes.plot(x, y, **look)
     picture_style.spread_marks(line, number)
-    return line
 
 
 @rc_context(LOOKS)
@@ -79,7 +79,9 @@ def frontier_figure(
     axes = figure.add_subplot(xscale="log", ylabel="signal", title=symbols(title))
     axes.set_xlabel("examples that all clients train on")
     examples = [row.examples for row in frontier]
-    keys = {"frontier": _line(axes, 0, examples, [row.signal for row in frontier])}
+    look = picture_style.look(0)
+    _line(axes, 0, examples, [row.signal for row in frontier], look)
+    keys = {"frontier": picture_style.key(look)}
     for number, row in enumerate(frontier):
         axes.annotate(
             f"{row.setting.noise_multiplier:g}",
@@ -110,17 +112,19 @@ def schedule_figure(schedules: Mapping[str, Schedule], delay_target_s: float) ->
     """Delay, kept fraction, queue and participation of schedules, side by side."""
     figure = Figure(figsize=_FOUR, layout="constrained")
     delay, keep, channels, shares = panels = list(figure.subplots(2, 2).flat)
-    keys = {}
+    keys, looks = {}, picture_style.looks(schedules)
     for number, (name, schedule) in enumerate(schedules.items()):
+        look = looks[name]
         rounds = np.arange(1, schedule.num_rounds + 1)
         used = schedule.sends.sum(axis=1)
         kept = schedule.keep_rate.sum(axis=1) / np.maximum(used, 1)
         mean_delay = np.cumsum(schedule.round_delay_s) / rounds
-        keys[name] = _line(delay, number, rounds, mean_delay)
-        _line(keep, number, rounds, np.cumsum(kept) / rounds)
-        _line(channels, number, rounds, np.cumsum(used) / rounds)
+        keys[name] = picture_style.key(look)
+        _line(delay, number, rounds, mean_delay, look)
+        _line(keep, number, rounds, np.cumsum(kept) / rounds, look)
+        _line(channels, number, rounds, np.cumsum(used) / rounds, look)
         share = schedule.participations / max(schedule.num_rounds, 1)
-        shares.plot(schedule.rate, share, **picture_style.look(number) | {"ls": ""})
+        shares.plot(schedule.rate, share, **look | {"ls": ""})
     keys["as asked"] = delay.axhline(delay_target_s, **_GUIDE)
     delay.set(xlabel="round", ylabel="mean delay so far (s)")
     keep.set(xlabel="round", ylabel="mean keep rate so far", ylim=(0, 1.05))
@@ -138,17 +142,19 @@ def queue_figure(bounds: Mapping[str, QueueBounds]) -> Figure:
     """Queues, fairness and delay of schedules beside what Theorem 3 allows (dotted)."""
     figure = Figure(figsize=_FOUR, layout="constrained")
     drift, norm, fairness, delay = panels = list(figure.subplots(2, 2).flat)
-    keys = {}
+    keys, looks = {}, picture_style.looks(bounds)
     for number, (name, one) in enumerate(bounds.items()):
+        look = looks[name]
         rounds = np.arange(1, len(one.norm) + 1)
-        keys[name] = _line(norm, number, rounds, one.norm)
-        colour = keys[name].get_color()
+        keys[name] = picture_style.key(look)
+        _line(norm, number, rounds, one.norm, look)
+        colour = look["color"]
         bound: Any = _GUIDE | {"color": colour}
         norm.plot(rounds, one.norm_bound, **bound)
         drift.plot(one.drift_bound, one.drift, ".", color=colour)
-        _line(fairness, number, rounds[1:], one.fairness_gap[1:])
+        _line(fairness, number, rounds[1:], one.fairness_gap[1:], look)
         fairness.plot(rounds[1:], one.fairness_bound[1:], **bound)
-        _line(delay, number, rounds[1:], one.delay_excess_s[1:])
+        _line(delay, number, rounds[1:], one.delay_excess_s[1:], look)
         delay.plot(rounds[1:], one.delay_bound_s[1:], **bound)
     drift.axline((0, 0), slope=1, **_GUIDE)
     keys["bound"] = Line2D([], [], **_GUIDE)

@@ -27,6 +27,8 @@ def spec_of(runs: Sequence[RecordedRun]) -> dict[str, Any] | None:
     look |= {"legend": {"orientation": "h", "y": 1.12}}
     square = traces.layout("x (m)", "y (m)")
     square["yaxis"] |= {"scaleanchor": "x", "showgrid": False}
+    square |= {"showlegend": True, "legend": {"orientation": "h", "y": 1.2}}
+    square["margin"] |= {"t": 56}
     return {
         "runs": [_of_run(run, most) for run in told],
         "fields": timeline.FIELDS,

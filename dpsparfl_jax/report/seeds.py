@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from dpsparfl_jax.records import RecordedRun, groups
+from dpsparfl_jax.records import IndexedRun, RecordedRun, groups
 from dpsparfl_jax.registry import POLICIES
-from dpsparfl_jax.report import charts
+from dpsparfl_jax.report import charts, palette
 from dpsparfl_jax.report.charts import Shown
 
 
@@ -30,7 +30,23 @@ def show_runs(runs: Sequence[RecordedRun]) -> list[Entry]:
     names = groups.differing_settings([run.manifest["config"] for run in runs])
     parts = sorted(_parts(runs, names), key=lambda part: _rank(part[0], names))
     needed = telling([_settings(part[0], names) for part in parts])
-    return [Entry(_show(*item, needed), item[1]) for item in enumerate(parts)]
+    looks = palette.looks(_looked_up([part[0] for part in parts]))
+    return [
+        Entry(_show(number, part, look, needed), part)
+        for number, (part, look) in enumerate(zip(parts, looks, strict=True))
+    ]
+
+
+def _looked_up(firsts: Sequence[RecordedRun]) -> list[str | None]:
+    """Names by which runs have their looks: a finished run has that of its policy."""
+    finished = {policy_of(run) for run in firsts if run.done}
+    named = [(run.done, policy_of(run)) for run in firsts]
+    return [name if done or name not in finished else None for done, name in named]
+
+
+def policy_of(run: RecordedRun | IndexedRun) -> str | None:
+    """The name of its policy, by which it has its colour."""
+    return groups.setting_of(run.manifest["config"], "schedule.policy")
 
 
 def telling(settings: Sequence[dict[str, Any]]) -> list[str]:
@@ -88,8 +104,10 @@ def _rank(run: RecordedRun, names: Sequence[str]) -> list[Any]:
     return [*map(groups.order_of, values.values()), (2, 0.0, run.name)]
 
 
-def _show(number: int, part: Sequence[RecordedRun], names: Sequence[str]) -> Shown:
-    first, settings = charts.show(number, part[0]), _settings(part[0], names)
+def _show(
+    number: int, part: Sequence[RecordedRun], look: palette.Look, names: Sequence[str]
+) -> Shown:
+    first, settings = charts.show(number, part[0], look), _settings(part[0], names)
     short = groups.short_names(names)
     words = dict(zip(short, map(groups.as_text, settings.values()), strict=True))
     first = first._replace(settings=words)

@@ -14,6 +14,7 @@ from dpsparfl_jax.report.palette import GUIDE
 
 _POINTS = 3_000  # of all curves of a chart on the page, roughly
 _FEWEST, _MOST = 100, 1000  # of a curve
+_GUIDE_PX = 64  # beside a chart, for the name of a guide
 _EVERY_TICK = 8  # rounds up to which each has a tick
 
 
@@ -90,8 +91,9 @@ def trace(curve: Curve, chart: Chart, count: int) -> dict[str, Any]:
     if curve.clients is not None:
         made["text"] = [f"{client:.0f}" for client in curve.clients]
     if curve.kind == "guide":
-        made |= {"mode": "lines+text", "text": ["", made["name"]]}
-        made["textposition"] = "top left"
+        name = made["name"].replace(" ", "<br>", 1)  # beside all curves, in the margin
+        made |= {"mode": "lines+text", "text": ["", name], "cliponaxis": False}
+        made["textposition"] = "middle right"
     if curve.kind == "marks":
         stroke = {"width": 2, "color": colour}
         made["marker"] = {"symbol": "line-ew-open", "size": 14, "line": stroke}
@@ -119,6 +121,8 @@ def line_charts(
         look["yaxis"]["tickformat"] = ".0%" if chart.percent else ""
         look["yaxis"]["rangemode"] = "tozero" if chart.from_zero else "normal"
         _tick_few_rounds(look["xaxis"], data)
+        if any("text" in one["mode"] for one in data):
+            look["margin"] |= {"r": _GUIDE_PX}
         if data:
             made[key] = {"data": data, "layout": look}
     return made

@@ -99,8 +99,9 @@ def whole_page(
 
 def _charts(drawn: dict[str, Any], entries: Sequence[Entry], heading: str) -> str:
     """The boxes of the charts that stand together."""
+    shown = [entry.shown for entry in entries]
     words = {
-        key: (charts.CHARTS[key].title, charts.CHARTS[key].note)
+        key: (charts.CHARTS[key].title, charts.note_of(charts.CHARTS[key], shown))
         for key in _PARTS[heading]
     }
     about = ""

@@ -52,7 +52,7 @@ def draw(figure: Figure, table: pd.DataFrame) -> plt.Figure:
     picture_style.name_panels(
         axes[: len(figure.panels)], _titles(figure.panels, columns)
     )
-    keys = {name: Line2D([], [], **looks[name]) for name in names}
+    keys = {name: picture_style.key(looks[name]) for name in names}
     if guided:
         keys["as asked"] = Line2D([], [], **_GUIDE)
     picture_style.legend_below(picture, keys)
@@ -109,7 +109,7 @@ def _panel(
 def _looks(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Colours, dashes and markers of all series; grey for those of orientation."""
     coloured = [name for name in names if name not in _PLAIN]
-    looks = {name: picture_style.look(coloured.index(name)) for name in coloured}
+    looks = picture_style.looks(coloured)
     for number, name in enumerate(_PLAIN):
         style = {"color": "0.45", "ls": (0, DASHES[2 + number]), "marker": "x"}
         looks[name] = style
@@ -156,8 +156,10 @@ def average(
     return common.index.to_numpy(), *bands.reshape(-1, 3).T
 
 
-def save(figure: Figure, table: pathlib.Path) -> list[pathlib.Path]:
-    """Writes PNG and PDF beside the table that they are drawn from."""
+def save(
+    figure: Figure, table: pathlib.Path, endings: Sequence[str] = (".png", ".pdf")
+) -> list[pathlib.Path]:
+    """Writes pictures beside the table that they are drawn from."""
     try:
         points = pd.read_csv(table).astype({"x": float, "y": float})
         points = points[figure_curves.COLUMNS]
@@ -165,7 +167,7 @@ def save(figure: Figure, table: pathlib.Path) -> list[pathlib.Path]:
         raise InputError(f"{table} is no table of a figure ({reason}).") from None
     picture = draw(figure, points)
     origin = f"drawn from {table.name}, sha256 {checksum(table)}"
-    written = [table.with_suffix(ending) for ending in (".png", ".pdf")]
+    written = [table.with_suffix(ending) for ending in endings]
     with rc_context(LOOKS):
         for path in written:
             picture_style.write(picture, path, origin)

@@ -87,7 +87,7 @@ def test_any_engine_goes_on_with_what_another_has_begun(tmp_path, cache, alone):
     assert "its worker was lost 1 time(s)" in done.stderr
     assert "Traceback" not in done.stderr
     assert "2x" in (out / live_page.PAGE).read_text()  # begun twice
-    engine = ("--engine=ray", "--workers=2", struck(tmp_path, "SIGKILL", 4))
+    engine = ("--engine=ray", "--workers=1", struck(tmp_path, "SIGKILL", 4))
     done = sweep(out, cache, *engine)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr.count("another one goes on") == 1

@@ -1,15 +1,21 @@
 """Are runs compared seed by seed, with intervals that can be checked?"""
 
 import csv
+import html
+import math
 import re
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from PIL import Image
 from scipy import stats
 
 from dpsparfl_jax import records
+from dpsparfl_jax.report import headline, palette
+from dpsparfl_jax.report.difference_pictures import Row, difference_figure
+from dpsparfl_jax.report.seeds import show_runs
 from tests.commands import ROOT, assert_refused, call_program
 from tests.report.test_report import write_run
 
@@ -81,24 +87,65 @@ def test_differences_are_paired_by_seed(grid, tmp_path):
 
 
 def test_accuracies_at_equal_delay_are_those_known_by_then(grid, tmp_path):
+    """By the delay that all eight runs reach, those without a partner too."""
     target = tmp_path / "all.csv"
     call_program(COMPARE, grid, f"--csv={target}")
-    differences, ends = [], []
-    for seed in (0, 1, 2):
-        first, second = rounds_of(grid, 1, seed), rounds_of(grid, 20, seed)
-        end = min(one["cumulative_delay_s"].max() for one in (first, second))
-        known = [
-            one[one["cumulative_delay_s"] <= end]["accuracy"].iloc[-1]
-            for one in (first, second)
-        ]
-        differences.append(known[1] - known[0])
-        ends.append(end)
+    found = {
+        (tradeoff, seed): rounds_of(grid, tradeoff, seed)
+        for tradeoff, seeds in ((1, (0, 1, 2, 5)), (20, (0, 1, 2, 7)))
+        for seed in seeds
+    }
+    end = min(one["cumulative_delay_s"].max() for one in found.values())
+    known = {
+        key: one[one["cumulative_delay_s"] <= end]["accuracy"].iloc[-1]
+        for key, one in found.items()
+    }
+    differences = [known[20, seed] - known[1, seed] for seed in (0, 1, 2)]
     told = {row["number"]: row for row in read_csv(target) if row["less"]}
     row = told["accuracy_at_equal_delay"]
     found = [float(row[key]) for key in ("mean", "low", "high")]
     np.testing.assert_allclose(found, by_hand(differences))
-    assert float(told["equal_delay_s"]["mean"]) == pytest.approx(np.mean(ends))
+    assert float(told["equal_delay_s"]["mean"]) == pytest.approx(end, rel=1e-5)
     assert np.mean(differences) != float(told["accuracy"]["mean"])
+
+
+def test_the_report_says_what_the_comparison_says(grid):
+    """At equal largest epsilon, at equal mean epsilon and at equal delay."""
+    printed = re.sub(" +", " ", call_program(COMPARE, grid).stdout)
+    page = headline.headline(headline.of_entries(show_runs(records.find_runs([grid]))))
+    said = html.unescape(re.sub("<[^>]*>", "", page))
+    for words, where in (
+        ("largest epsilon", r"At equal largest epsilon \([^)]*?, ([\d. to]+);"),
+        ("mean epsilon", r"At equal mean epsilon \(over clients, ([\d. to]+)\)"),
+        ("delay", r"At equal simulated time \(([\d,.]+) s"),
+    ):
+        (cap, first, low, high) = re.search(
+            where + r".*?, tradeoff=(20|1) is .*?seeds: (\S+) to (\S+) points", said
+        ).groups()
+        unit = " (s)" if words == "delay" else ""
+        assert f"that equal {words}{unit} {cap}\n" in printed
+        line = re.search(
+            rf"at equal {words} \(points\) \S+ \((\S+) to (\S+)\)", printed
+        )
+        ends = sorted(
+            float(end) * (1 if first == "20" else -1) for end in line.groups()
+        )
+        assert ends == pytest.approx([float(low), float(high)], abs=0.011)
+
+
+def test_caps_may_be_chosen(grid):
+    def at(*flags):
+        return call_program(COMPARE, grid, *flags)
+
+    printed = re.sub(" +", " ", at("--epsilon=0.4", "--delay=900").stdout)
+    assert "that equal delay (s) 900.0\n" in printed
+    assert "that equal largest epsilon 0.400\n" in printed
+    told = at("--delay=0.001").stdout
+    assert "at equal delay (points)" not in told
+    assert "3 of 3 pairs are left out" in " ".join(told.split())
+    assert_refused(at("--epsilon=-1"), "--epsilon=-1 must be a number above 0")
+    assert_refused(at("--mean_epsilon=nan"), "must be a number above 0")
+    assert_refused(at("--delay=1e9"), "choose a delay of at most")
 
 
 def test_the_run_that_is_named_first_is_what_others_are_compared_with(grid):
@@ -158,12 +205,35 @@ def test_many_settings_have_lines_and_one_has_no_difference(tmp_path):
     assert "Paired" not in done.stdout
 
 
+def test_differences_are_drawn_with_their_intervals(grid, tmp_path):
+    picture = tmp_path / "differences.png"
+    done = call_program(COMPARE, grid, f"--plot={picture}")
+    assert (done.returncode, done.stderr) == (0, "")
+    with Image.open(picture) as drawn:
+        assert drawn.width == round(300 * 4.6)
+    rows = {
+        "points": [Row("accuracy", [(-8.8, -9.3, -8.3), (1.0, math.nan, math.nan)])],
+        "s": [Row("delay", [(3.0, 2.0, 4.0), (5.0, 4.0, 6.0)])],
+    }
+    looks = dict(zip(("a", "random"), palette.looks(["a", "random"]), strict=True))
+    first, second = difference_figure(rows, looks).axes
+    assert [text.get_text() for text in second.get_yticklabels()] == ["delay"]
+    _, bar, dot, other_bar, _ = second.lines  # after the line at zero
+    assert ([*bar.get_xdata()], [*dot.get_xdata()]) == ([2.0, 4.0], [3.0])
+    assert other_bar.get_color() == palette.look(3).colour
+    assert first.get_xlabel() == "points"
+
+
 def test_refusals(tmp_path):
     assert_refused(call_program(COMPARE), "name at least two recorded runs")
     assert_refused(call_program(COMPARE, tmp_path), "there is no recorded run in")
     write_run(tmp_path / "one")
     write_run(tmp_path / "two", done=False)
     assert_refused(call_program(COMPARE, tmp_path), "1 finished runs here, and 1 unf")
+    write_run(tmp_path / "three", seed=1)
+    plot = f"--plot={tmp_path / 'a.png'}"
+    assert_refused(call_program(COMPARE, tmp_path, plot), "name runs of another")
+    assert_refused(call_program(COMPARE, tmp_path, "--plot=a.exe"), "pdf, png, svg")
     csv_file = f"--csv={tmp_path / 'nowhere' / 'runs.csv'}"
     assert_refused(call_program(COMPARE, tmp_path, csv_file), "make its folder first")
 

@@ -12,6 +12,7 @@ from dpsparfl_jax.privacy import advise, first_ledger
 from dpsparfl_jax.privacy.advise import Clients, Limits, Setting
 from dpsparfl_jax.privacy.curves import CurveStore
 from dpsparfl_jax.privacy.pld import PldAccountant
+from dpsparfl_jax.privacy.rdp import RdpAccountant
 
 EPSILONS = (2.0, 4.5, 7.0, 10.0)
 CLIENTS = Clients(np.array(EPSILONS), examples=300, count=8, channels=2, delta=1e-3)
@@ -136,7 +137,7 @@ def test_few_curves_are_computed(monkeypatch):
     spend = advise.spend
     monkeypatch.setattr(advise, "spend", counted)
     grid = advise.settings_grid(300, batch_sizes=(32, 64), local_steps=(10, 20))
-    rows = advise.frontier(CLIENTS, CurveStore(PldAccountant()), Limits(2e4), grid)
+    rows = advise.frontier(CLIENTS, CurveStore(RdpAccountant()), Limits(2e4), grid)
     assert {row.setting for row in rows} <= set(asked)
     assert len(set(asked)) == len(asked) < len(grid) / 2
 

@@ -7,9 +7,9 @@ import re
 import pytest
 
 from dpsparfl_jax import records
-from dpsparfl_jax.records.comparisons import accuracy_at, interval
+from dpsparfl_jax.records.comparisons import Evaluation, interval
 from dpsparfl_jax.report import headline, seeds
-from dpsparfl_jax.report.headline import Candidate, Evaluation
+from dpsparfl_jax.report.headline import Candidate
 from tests.records.test_groups import make_run
 from tests.report.test_report import write_run
 
@@ -20,12 +20,16 @@ def setting(name, *runs, done=True, private=True, privacy=DELTA):
     """A setting; evaluations of its seeds are (delay, epsilon, accuracy)."""
     made = {
         seed: [
-            Evaluation(at, delay, 2.0 * at, epsilon if private else math.inf, accuracy)
+            Evaluation(at, delay, 2.0 * at, *_spent(epsilon, private), accuracy)
             for at, (delay, epsilon, accuracy) in enumerate(run, start=1)
         ]
         for seed, run in enumerate(runs)
     }
     return Candidate(name, done, private, privacy, made)
+
+
+def _spent(largest, private):
+    return (largest, largest / 2) if private else (math.inf, math.inf)
 
 
 def words(*settings):
@@ -51,19 +55,20 @@ def test_of_a_single_run_only_its_own_numbers_are_told():
 
 
 def test_the_best_is_the_one_at_equal_epsilon_and_at_equal_time():
-    """At epsilon 2.5 the fast one was last tested at 2.0; at 3 s the slow one never."""
+    """From epsilon 2 to 2.5 both were last tested at 2; at 3 s the slow one never."""
     said = words(setting("fast", FAST), setting("slow", SLOW))
     assert (
-        f"At equal epsilon (no client above 2.500; {DELTA}), slow is the best of 2: "
-        "66.0% accuracy, 6.0 points ahead of fast (60.0%). One seed each: chance "
-        "may explain the difference." in said
+        "At equal largest epsilon (of the client that has spent most, 2.000 to 2.500; "
+        f"{DELTA}), slow is the best of 2: 65.00% accuracy, 5.00 points ahead of fast "
+        "(60.00%). One seed each: chance may explain the difference." in said
     )
+    assert "mean epsilon (over clients, 1.000 to 1.250), slow is the best of 2" in said
     assert "At equal simulated time (3.0 s" in said
     assert "fewer than two of them had been tested" in said
     longer = [*FAST, (9.0, 3.5, 0.50)]
     said = words(setting("fast", longer), setting("slow", SLOW))
     assert "simulated time (9.0 s, when the first of them ends), slow is" in said
-    assert "65.0% accuracy, 15.0 points ahead of fast (50.0%)" in said
+    assert "65.00% accuracy, 15.00 points ahead of fast (50.00%)" in said
 
 
 def test_differences_over_seeds_have_student_intervals():
@@ -72,13 +77,16 @@ def test_differences_over_seeds_have_student_intervals():
     second = [[(5.0, 1.0, 0.50)]] * 3
     said = words(setting("a", *first), setting("b", *second))
     half = 4.3027 * math.sqrt(7 / 3)
-    assert f"over 3 seeds: {3 - half:.1f} to {3 + half:.1f} points, so which" in said
-    assert "53.0% accuracy, mean of 3 seeds, 3.0 points ahead of b" in said
+    assert f"over 3 seeds: {3 - half:.2f} to {3 + half:.2f} points, so which" in said
+    assert "53.00% accuracy, mean of 3 seeds, 3.00 points ahead of b" in said
     sure = [[(5.0, 1.0, accuracy)] for accuracy in (0.60, 0.601, 0.602)]
     said = words(setting("a", *sure), setting("b", *second))
-    assert "9.9 to 10.3 points." in said
+    assert "9.85 to 10.35 points." in said
     assert "is open" not in said
     assert "level with" in words(setting("a", *second), setting("b", *second))
+    near = [[(5.0, 1.0, 0.627649)]], [[(5.0, 1.0, 0.619251)]]  # 0.8398 points apart
+    said = words(setting("a", *near[0]), setting("b", *near[1]))
+    assert "62.76% accuracy, 0.83 points ahead of b (61.93%)" in said
     assert interval([0.5, None, math.nan]) == pytest.approx(
         (0.5, math.nan, math.nan), nan_ok=True
     )
@@ -92,12 +100,6 @@ def test_epsilons_that_mean_different_things_are_not_compared():
     assert "equal epsilon" not in words(setting("a", FAST), open_run)
     three = words(setting("a", FAST), setting("b", SLOW), open_run)
     assert "among those that are private, b is the best of 2" in three
-
-
-def test_accuracy_up_to_a_cost():
-    points = [(1.0, 0.3), (2.0, 0.6), (2.0, 0.5), (4.0, 0.9)]
-    assert accuracy_at(points, 0.9) is None
-    assert [accuracy_at(points, x) for x in (1.0, 2.0, 3.9, 9)] == [0.3, 0.5, 0.5, 0.9]
 
 
 def test_recorded_and_indexed_runs_say_the_same(tmp_path):

@@ -34,11 +34,11 @@ def drawn(tmp_path_factory):
     return folder
 
 
-def draw(root):
+def draw(root, **more):
     whole = records.find_runs([root])
     runs = [records.index.read_run(run.path, run.name) for run in whole]
     style = paper_pictures.read_style()
-    return paper_pictures.write_pictures(runs, whole, root, style)
+    return paper_pictures.write_pictures(runs, whole, root, style, **more)
 
 
 def stems(folder, ending):
@@ -79,7 +79,7 @@ def figure(tmp_path, name, count=2, style=None):
         write_run(tmp_path / f"run{number}", seed=number)
     runs = records.find_runs([tmp_path])
     shown = [
-        paper_pictures._with_dashes(number, charts.show(number, run))
+        charts.show(number, run, palette.look(number))
         for number, run in enumerate(runs)
     ]
     panels = [charts.CHARTS[key] for key in chart_pictures.FIGURES[name]]
@@ -121,11 +121,15 @@ def test_runs_that_differ_in_their_seed_are_one_curve_with_a_band(
     monkeypatch.setattr(heat_maps, "METRICS", ("epsilon_max",))
     monkeypatch.delitem(group_charts.FIGURES, "accuracy_delay")
     monkeypatch.delitem(group_charts.FIGURES, "energy")
-    folder = draw(tmp_path)
+    folder = draw(tmp_path, band="interval")
     assert stems(folder, ".pdf") == {*group_charts.FIGURES, "heat_epsilon_max"}
     for path in folder.glob("*.pdf"):
         assert_fonts(path)
-    assert "Mean over seeds; bands" in (folder / "captions.txt").read_text()
+    captions = (folder / "captions.txt").read_text()
+    told = "Means over 2 seeds; bands: 95% interval of the mean (Student's t)."
+    assert captions.count(told) == len(group_charts.FIGURES)
+    with Image.open(folder / "accuracy_epsilon.png") as picture:
+        assert picture.text["Description"].endswith(told)
 
 
 @pytest.mark.parametrize(

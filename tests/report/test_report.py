@@ -323,7 +323,10 @@ def count_curves(runs):
 def test_charts_are_valid_and_connect_rounds_without_evaluation(tmp_path):
     write_run(tmp_path / "one", num_rounds=10, eval_every=4)
     write_run(tmp_path / "two", num_rounds=5000)
-    shown = [charts.show(*item) for item in enumerate(records.find_runs([tmp_path]))]
+    shown = [
+        charts.show(number, run, palette.look(number))
+        for number, run in enumerate(records.find_runs([tmp_path]))
+    ]
     drawn = traces.charts(shown)
     assert set(drawn) == {*charts.CHARTS, "labels"}
     for chart in drawn.values():
@@ -339,8 +342,7 @@ def test_charts_are_valid_and_connect_rounds_without_evaluation(tmp_path):
 
 
 def test_sixty_runs_look_different():
-    looks = {(palette.COLOURS[n % 7], palette.DASHES[n // 7]) for n in range(60)}
-    assert len(looks) == 60
+    assert len({palette.look(number) for number in range(60)}) == 60
     assert len(palette.COLOURS) == 7
     assert len(palette.MARKERS) == len(palette.DASHES)
 

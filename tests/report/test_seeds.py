@@ -28,7 +28,9 @@ def test_finished_seeds_are_one_and_colours_follow_settings(runs):
         ("half", 1),
         ("policy=random (3 seeds)", 3),
     ]
-    assert [entry.shown.colour for entry in entries] == palette.COLOURS[:3]
+    ours, unfinished, others = (entry.shown.colour for entry in entries)
+    assert (ours, others) == (palette.look(0).colour, palette.look(3).colour)
+    assert unfinished == palette.look(4).colour
     again = seeds.show_runs(runs[::-1])
     assert [entry.shown.name for entry in again] == [name for name, _ in told]
     looks = seeds.looks_of(runs, entries)

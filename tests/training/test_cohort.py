@@ -58,7 +58,6 @@ def baseline(world):
     [
         ("vmap", 1),
         ("map", 8),
-        pytest.param("vmap", 8, marks=pytest.mark.slow),
         pytest.param("chunked", 3, marks=pytest.mark.slow),
     ],
 )

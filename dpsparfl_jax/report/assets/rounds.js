@@ -43,7 +43,7 @@ function map(run, slots) {
       {hovertemplate: far}),
     dots("sends", busy, {size: 17, symbol: "circle-open", line: {width: 2},
       color: spec.rounds.colours.training}, {mode: "markers+text", text: names,
-      textposition: "top center", hoverinfo: "skip"}),
+      textposition: "middle right", hoverinfo: "skip", cliponaxis: false}),
     dots("received here", cell.receivers, {size: 11, symbol: "triangle-up",
       color: spec.rounds.colours.whole}, {hovertemplate: "%{x:.0f} m, %{y:.0f} m"}),
     dots("access point", [cell.centre], {size: 13, symbol: "square",
