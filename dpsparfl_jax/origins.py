@@ -44,10 +44,14 @@ def _source_digest(entry: Any) -> str:
     """A hash of an entry's source; empty if there is none, as for what `exec` made."""
     import inspect  # not needed where nothing of one's own is registered
 
-    try:
+    with contextlib.suppress(OSError, TypeError, SyntaxError):
         return digest(inspect.getsource(entry).encode())
-    except (OSError, TypeError, SyntaxError):
-        return ""
+    # Cells of a notebook are known as the source of functions, but not of classes.
+    methods = filter(inspect.isfunction, getattr(entry, "__dict__", {}).values())
+    with contextlib.suppress(OSError, TypeError, SyntaxError):
+        sources = [inspect.getsource(method) for method in methods]
+        return digest("".join(sources).encode()) if sources else ""
+    return ""
 
 
 def digest(content: bytes) -> str:

@@ -3,8 +3,10 @@
 import signal
 import sys
 
+import pytest
 from absl import app, flags
 
+from experiments import __main__
 from tests.commands import assert_refused, call_program
 
 
@@ -27,7 +29,10 @@ def test_a_flag_does_not_outlive_its_call():
     assert_refused(later, "--examples must be at least 1")
 
 
-def test_a_misspelt_command_is_told_what_it_may_have_been():
-    done = call_program("experiments", "swep")
-    assert_refused(done, "unknown command 'swep': choose one of run, sweep, presets")
-    assert "; did you mean sweep?" in done.stderr
+def test_a_misspelt_command_is_told_what_it_may_have_been(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["dpsparfl", "swep"])
+    with pytest.raises(SystemExit, match="2"):
+        __main__.main()
+    told = capsys.readouterr().err
+    assert told.startswith("unknown command 'swep': choose one of run, sweep, presets")
+    assert "; did you mean sweep?" in told

@@ -1,23 +1,18 @@
 """Is a run that other code of one's own made another run, and nothing else refused?"""
 
-import json
+import linecache
 
 import pytest
 
-from dpsparfl_jax import own_code, records
-from dpsparfl_jax.errors import InputError
+from dpsparfl_jax import own_code
 from dpsparfl_jax.origins import digest
 from dpsparfl_jax.registry import LAYER_RULES, POLICIES, Registry
-from dpsparfl_jax.report import sections
-from dpsparfl_jax.runner import own_folder
 from experiments import cli
 from tests import plugins, toy
 from tests.experiments.small_runs import run
 from tests.plugins import own_policies  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("own_policies")
-SWEEP = "experiments.sweep"
-MINE = {"policy": "mine"}
 
 
 def code_of(name="mine"):
@@ -55,6 +50,19 @@ def test_code_without_a_source_has_no_digest():
     assert (told["plugin"], told["file_sha256"], told["source_sha256"]) == ("", "", "")
 
 
+def test_cells_of_a_notebook_are_told_apart():
+    digests = set()
+    for number, change in enumerate(("", "1 + ", "")):
+        cell = plugins.POLICY.replace("return FIRST", f"return {change}FIRST")
+        name = f"<cell {number}>"
+        linecache.cache[name] = (len(cell), None, cell.splitlines(True), name)
+        exec(compile(cell, name, "exec"), {"__name__": "notebook"})
+        (told,) = code_of()
+        digests.add(told["source_sha256"])
+    assert len(digests) == 2
+    assert "" not in digests
+
+
 def test_layer_rules_belong_to_models_of_ones_own(monkeypatch):
     monkeypatch.setattr(LAYER_RULES, "_entries", dict(LAYER_RULES._entries))
     monkeypatch.setattr(LAYER_RULES, "_origins", {})
@@ -76,48 +84,6 @@ def test_a_name_registered_again_is_what_it_is_now():
     kind.register("one")(Registry)
     assert kind.origin("one") is None  # the package's own class
     assert kind.origin("two") is None
-
-
-def test_edited_plugins_refuse_their_own_runs_and_no_others(tmp_path, cache):
-    path, out = plugins.write(tmp_path), tmp_path / "o"
-    whole = "--shard=1/1"  # of one part: no report is written
-    flags = (cache, f"--plugin={path}", "--length.rounds=1", whole)
-    grid = "--grid=schedule.policy=random,mine"
-    done = run(out, *flags, grid, program=SWEEP)
-    assert done.returncode == 0, done.stderr
-    folder = out / "policy=mine"
-    manifest = records.read_manifest(folder)
-    (told,) = manifest[records.OWN_CODE]
-    assert told["plugin"] == "mine.py"
-    assert records.read_manifest(out / "policy=random")[records.OWN_CODE] == []
-    assert records.Index(out).find("policy=mine").manifest[records.OWN_CODE] == [told]
-    for found in (records.find_runs([out]), records.FoundRuns([out]).read()):
-        page = sections.made_section(found)
-        assert "(RUN is its folder, as in policy=mine)" in page
-        short = told["file_sha256"][:12]
-        assert f"policy &#x27;mine&#x27; of mine.py (SHA-256 {short}).</li>" in page
-    assert "--plugin" not in sections.made_section(found[1:])
-    done = run(out, *flags, grid, program=SWEEP)
-    assert "Finished before: policy=random, policy=mine." in done.stdout
-
-    path.write_text(plugins.POLICY.replace("FIRST = 0", "FIRST = 1"))
-    sentence = (
-        f"{folder} holds a run with other code of policy 'mine' of mine.py: choose "
-        "another folder, or remove that one to train it anew."
-    )
-    done = run(out, *flags, grid, program=SWEEP)
-    assert done.returncode == 1
-    assert done.stderr == f"FAILED policy=mine: {sentence}\n"
-    assert "Finished before: policy=random." in done.stdout
-    settings = records.load_run(folder).settings
-    with pytest.raises(InputError, match="other code of policy 'mine'"):
-        own_folder.refuse_other_run(folder, settings)
-    (folder / records.DONE).unlink()  # an unfinished run is refused alike
-    with pytest.raises(InputError, match="other code of policy 'mine'"):
-        own_folder.look(folder, settings, resume=True)
-    del manifest[records.OWN_CODE]  # as versions before 0.3 wrote it
-    (folder / records.MANIFEST).write_text(json.dumps(manifest))
-    assert own_folder.look(folder, settings, resume=True) == (False, False)
 
 
 def test_a_failing_policy_is_one_sentence_and_leaves_no_folder(tmp_path, cache):

@@ -1,14 +1,19 @@
 """Does `experiments.sweep` run what is possible, skip what is done, and say why not?"""
 
+import json
 import shutil
 
 import pytest
 
 from benchmarks import run_facts
 from dpsparfl_jax import records
-from tests import toy
+from dpsparfl_jax.errors import InputError
+from dpsparfl_jax.report import sections
+from dpsparfl_jax.runner import own_folder
+from tests import plugins, toy
 from tests.commands import assert_refused, call_program, run_program
 from tests.experiments.small_runs import run
+from tests.plugins import own_policies  # noqa: F401
 
 SWEEP = "experiments.sweep"
 
@@ -148,3 +153,46 @@ def test_names_that_nobody_knows_are_refused_before_any_run(tmp_path):
         flags = (f"--out={tmp_path}/o", f"--data.dir={toy.folder()}", grid)
         assert_refused(call_program(SWEEP, *flags), message)
     assert not list(tmp_path.rglob("*"))
+
+
+@pytest.mark.usefixtures("own_policies")
+def test_edited_plugins_refuse_their_own_runs_and_no_others(tmp_path, cache):
+    path, out = plugins.write(tmp_path), tmp_path / "o"
+    whole = "--shard=1/1"  # of one part: no report is written
+    flags = (cache, f"--plugin={path}", "--length.rounds=1", whole)
+    grid = "--grid=schedule.policy=random,mine"
+    done = run(out, *flags, grid, program=SWEEP)
+    assert done.returncode == 0, done.stderr
+    folder = out / "policy=mine"
+    manifest = records.read_manifest(folder)
+    (told,) = manifest[records.OWN_CODE]
+    assert told["plugin"] == "mine.py"
+    assert records.read_manifest(out / "policy=random")[records.OWN_CODE] == []
+    assert records.Index(out).find("policy=mine").manifest[records.OWN_CODE] == [told]
+    for found in (records.find_runs([out]), records.FoundRuns([out]).read()):
+        page = sections.made_section(found)
+        assert "(RUN is its folder, as in policy=mine)" in page
+        short = told["file_sha256"][:12]
+        assert f"policy &#x27;mine&#x27; of mine.py (SHA-256 {short}).</li>" in page
+    assert "--plugin" not in sections.made_section(found[1:])
+    done = run(out, *flags, grid, program=SWEEP)
+    assert "Finished before: policy=random, policy=mine." in done.stdout
+
+    path.write_text(plugins.POLICY.replace("FIRST = 0", "FIRST = 1"))
+    sentence = (
+        f"{folder} holds a run with other code of policy 'mine' of mine.py: choose "
+        "another folder, or remove that one to train it anew."
+    )
+    done = run(out, *flags, grid, program=SWEEP)
+    assert done.returncode == 1
+    assert done.stderr == f"FAILED policy=mine: {sentence}\n"
+    assert "Finished before: policy=random." in done.stdout
+    settings = records.load_run(folder).settings
+    with pytest.raises(InputError, match="other code of policy 'mine'"):
+        own_folder.refuse_other_run(folder, settings)
+    (folder / records.DONE).unlink()  # an unfinished run is refused alike
+    with pytest.raises(InputError, match="other code of policy 'mine'"):
+        own_folder.look(folder, settings, resume=True)
+    del manifest[records.OWN_CODE]  # as versions before 0.3 wrote it
+    (folder / records.MANIFEST).write_text(json.dumps(manifest))
+    assert own_folder.look(folder, settings, resume=True) == (False, False)
