@@ -1,6 +1,6 @@
 """Attacks on the compiled training program: is epsilon what is claimed?
 
-    python -m experiments.audit --quick
+    dpsparfl audit --quick
 
 runs four audits of the program that runs train with, and writes one page (audit.md), a
 picture and the numbers (audit.json). White-box: lower bounds on epsilon beside what

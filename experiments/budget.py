@@ -1,6 +1,6 @@
 r"""What a privacy budget affords.
 
-    python -m experiments.budget --sigma 0.6 --batch 10 --examples 1000 --steps 60 \
+    dpsparfl budget --sigma 0.6 --batch 10 --examples 1000 --steps 60 \
         --delta 1e-3 --epsilon 2,5,10
 
 prints how often a client may take part under both accountants; with `--plot=FILE` it
@@ -8,7 +8,7 @@ draws epsilon over participations. With `--participations 100` it also prints th
 multiplier that affords so many. Neighbouring data sets differ in one record replaced by
 a null one.
 
-    python -m experiments.budget --advise --examples 1000 --epsilon 2..10
+    dpsparfl budget --advise --examples 1000 --epsilon 2..10
 
 looks for settings that spend such budgets well: the largest signal, (batch / sigma) *
 sqrt(steps afforded), for the examples that clients train on. It prints (and draws) the

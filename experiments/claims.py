@@ -1,6 +1,6 @@
 """The paper's claims held against the runs of a study: one table of verdicts.
 
-    python -m experiments.claims --results=experiments/results/full
+    dpsparfl claims --results=experiments/results/full
 
 reads the tables beside the figures, prints a verdict on every claim (`--markdown`: as a
 Markdown table) and writes claims.json into the same folder. It never trains.

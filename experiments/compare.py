@@ -1,7 +1,7 @@
 """How recorded runs differ: in settings, and in what came of them.
 
-    python -m experiments.compare runs/first runs/second [--csv=differences.csv]
-    python -m experiments.compare runs/grid/policy=random,seed=0 runs/grid --epsilon=4
+    dpsparfl compare runs/first runs/second [--csv=differences.csv]
+    dpsparfl compare runs/grid/policy=random,seed=0 runs/grid --epsilon=4
 
 looks for runs in the folders and below. Runs that differ in their seed alone are one
 setting. Every setting is compared with that of the run that is named first, seed by

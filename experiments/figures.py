@@ -1,6 +1,6 @@
 r"""Draws the paper's figures from real runs, and holds its claims against them.
 
-    python -m experiments.figures --figure=all --scale=quick --data.dir=DIR
+    dpsparfl figures --figure=all --scale=quick --data.dir=DIR
 
 Runs that are missing are trained first: batched, checkpointed; the same command again
 goes on. Every figure is a PNG, a PDF and two tables (what is drawn, and one row a run)

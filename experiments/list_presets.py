@@ -1,6 +1,6 @@
 """Says what every preset is, a line each.
 
-python -m experiments.list_presets
+dpsparfl presets
 """
 
 from . import cli, presets, usage

@@ -1,6 +1,6 @@
 """What became of many recorded runs: how many there are, and one line a setting.
 
-    python -m experiments.list_runs runs/grid [--all] [--csv=runs.csv]
+    dpsparfl list runs/grid [--all] [--csv=runs.csv]
 
 looks for runs in the folders and below. Runs that differ in their seed alone are one
 line, with mean and range; settings in which runs differ are columns. It never trains,

@@ -1,6 +1,6 @@
 r"""Image sets from a folder of npz or idx files, made into TensorFlow Datasets.
 
-    python -m experiments.prepare_data --from=DIR --to=TFDS_DIR
+    dpsparfl prepare_data --from=DIR --to=TFDS_DIR
 
 writes every set found in DIR (or the one of --name) as array_record, which any program
 reads with `tfds.data_source(name, data_dir=TFDS_DIR)` and a run of this project with

@@ -1,6 +1,6 @@
 """Recorded runs as one page with charts, PNG figures and tables.
 
-    python -m experiments.report runs/grid --title="Policies on glyphs" [--paper]
+    dpsparfl report runs/grid --title="Policies on glyphs" [--paper]
 
 looks for runs in the folders and below, and writes report.html (which needs no
 network), the main charts as PNG files, runs.csv and rounds.csv. It never trains. Of

@@ -1,8 +1,8 @@
 r"""Trains a run, or a few side by side, and records everything.
 
-    python -m experiments.run                               # quickstart, four policies
-    python -m experiments.run --preset=paper_fashion --data.dir=DIR --out=DIR2
-    python -m experiments.run --schedule.policy=random --out=DIR3 --resume
+    dpsparfl run                               # quickstart, four policies
+    dpsparfl run --preset=paper_fashion --data.dir=DIR --out=DIR2
+    dpsparfl run --schedule.policy=random --out=DIR3 --resume
 
 Any setting can be changed by its flag. `--print_config` prints all settings as a file,
 and `--config` reads such a file; `--flagfile` reads flags.

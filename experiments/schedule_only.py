@@ -1,11 +1,11 @@
 """Schedules without training: delays, keep rates, participation of every policy.
 
-    python -m experiments.schedule_only --preset=paper_mnist
+    dpsparfl plan --preset=paper_mnist
 
 plans whole runs of the four policies (of dp_sparfl with every solver) and of those that
-a `--plugin` registers, in the same world, prints what each does, and draws it.
-`--schedule.policy` plans that one alone, and `--schedule.solver` dp_sparfl with that
-solver alone. Any other setting can be changed by its flag.
+a `--plugin` registers, in the same world, prints what each does, and with `--plot=FILE`
+draws it. `--schedule.policy` plans that one alone, and `--schedule.solver` dp_sparfl
+with that solver alone. Any other setting can be changed by its flag.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ from . import cli, starting
 cli.define_config_flags(config.RunConfig())
 flags.adopt_module_key_flags(cli)
 starting.define_flags("paper_mnist")
-_PLOT = flags.DEFINE_string("plot", "schedules.png", "file of the figure; empty: none")
+_PLOT = flags.DEFINE_string("plot", "", "draw them to this file (png, pdf, svg)")
 _QUEUES = flags.DEFINE_string(
     "plot_queues", "", "file of a picture of queues and Theorem 3's bounds"
 )

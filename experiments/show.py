@@ -1,6 +1,6 @@
 """One recorded run on one screen: what it is, what it spent, and what came of it.
 
-    python -m experiments.show runs/first
+    dpsparfl show runs/first
 
 It never trains, and reads the run's own files. `dpsparfl list` tells of many runs,
 `dpsparfl compare` how they differ.

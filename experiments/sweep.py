@@ -1,6 +1,6 @@
 r"""Trains a grid of runs, as many as possible in one compiled program.
 
-    python -m experiments.sweep --preset=quickstart --out=DIR \
+    dpsparfl sweep --preset=quickstart --out=DIR \
         --grid='schedule.tradeoff=1,10,50,100;privacy.epsilon_hi=5,10;seed=0..2'
 
 Every combination has a folder in DIR. The same command again goes on: finished runs are

@@ -1,6 +1,6 @@
 r"""Searches settings on validation images: random trials, the better ones for longer.
 
-    python -m experiments.tune --preset=efficient_fashion --data.dir=DIR --out=DIR2 \
+    dpsparfl tune --preset=efficient_fashion --data.dir=DIR --out=DIR2 \
         --search='training.clip_norm=1..20;training.learning_rate=1e-3..1e-1' \
         --trials=16 --rounds=10,40
 
