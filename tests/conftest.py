@@ -21,7 +21,8 @@ QUICKLY = {
     *("test_tune_command", "test_features", "test_noise_key", "test_preflight"),
     *("test_audit_one_run", "test_damaged_files", "test_properties"),
     *("test_image_feed", "test_ordered_sums", "test_more_rounds"),
-    "test_tracking",
+    *("test_tracking", "test_figures", "test_audit_generator", "test_divergence"),
+    *("test_audit_command", "test_settings_file"),
 }
 
 # Files that take longest go first: at the end both workers have something to do.

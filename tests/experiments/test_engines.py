@@ -277,6 +277,7 @@ def test_flags_that_do_not_fit_are_refused(tmp_path, flags, message):
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "a b:70000"])
 def test_a_cluster_that_is_not_there_is_missed_at_once(address):
+    pytest.importorskip("ray")
     with pytest.raises(InputError, match="nobody answers at"):
         RayEngine(address=address)
 

@@ -17,7 +17,7 @@ from tests.experiments.small_runs import SMALL, run
 @pytest.mark.slow
 def test_killed_runs_go_on_to_the_same_bits(cache):
     """One kill here; `python -m benchmarks.faults` does fifty, and much else."""
-    settings = (*SMALL, cache, "--schedule.policy=random", "--length.rounds=40")
+    settings = (*SMALL, cache, "--schedule.policy=random", "--length.rounds=24")
     (trial,) = disturbances.measure(1, seed=1, run=settings, faults=False)["trials"]
     assert trial["ending"] == "equal", trial
 

@@ -33,9 +33,7 @@ def outputs(runs, place, **perf):
     return jax.tree.leaves(told)
 
 
-@pytest.mark.parametrize(
-    ("execution", "devices"), [("map", 2), ("chunked", 2), ("map", 1)]
-)
+@pytest.mark.parametrize(("execution", "devices"), [("map", 2), ("chunked", 2)])
 def test_streamed_images_give_the_same_bits_as_resident_ones(execution, devices):
     """Three channels on two devices: one task is shared by both."""
     several = execution == "chunked"

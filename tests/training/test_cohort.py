@@ -9,6 +9,8 @@ from dpsparfl_jax.training import cohort
 from tests import worlds
 
 SEEDS = (0, 5, 9)
+# What has nothing to do with the network is tried with the one that compiles quickly.
+LINEAR = pytest.mark.parametrize("world", ["logistic"], indirect=True)
 
 
 def grid_rows(world, round_index=0, **changes):
@@ -76,6 +78,7 @@ def test_permuting_slots_permutes_diagnostics_and_nothing_else(world, baseline):
         np.testing.assert_array_equal(got, want[order])
 
 
+@LINEAR
 def test_a_batch_of_three_runs_equals_three_single_runs(world, baseline):
     rows = grid_rows(world)
     for run, seed in enumerate(SEEDS):
@@ -94,6 +97,7 @@ def test_a_task_does_not_depend_on_the_rest_of_the_cohort(world, baseline):
         np.testing.assert_array_equal(got[[9, 4, 2]], want[[9, 4, 2]])
 
 
+@LINEAR
 @pytest.mark.parametrize("execution", ["map", "vmap"])
 def test_idle_slots_do_nothing(world, execution):
     rows = only(grid_rows(world), 0, 2, 3, 4, 5, 7, 8, 9)
@@ -112,6 +116,7 @@ def test_idle_slots_do_nothing(world, execution):
     assert_same(unchanged, world.params, 0)
 
 
+@LINEAR
 def test_aggregation_weighs_clients_by_their_data(world):
     rows = grid_rows(world)
     deltas = []
@@ -136,6 +141,7 @@ def test_aggregation_weighs_clients_by_their_data(world):
     )
 
 
+@LINEAR
 @pytest.mark.parametrize("rate", [1e8, 1e38])
 @pytest.mark.parametrize(
     "execution", ["map", pytest.param("vmap", marks=pytest.mark.slow)]
@@ -154,6 +160,7 @@ def test_a_diverged_client_is_dropped_counted_and_harms_nobody(world, execution,
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params))
 
 
+@LINEAR
 def test_one_trace_for_a_grid_and_no_implicit_transfer(world):
     _, step = worlds.cohort_step(world.model, "map", 1)
     step.clear_cache()
@@ -189,6 +196,7 @@ def test_other_rounds_and_seeds_draw_other_masks(world, baseline):
     assert (other[1].kept != baseline[1].kept).sum() >= 8
 
 
+@LINEAR
 @pytest.mark.parametrize(
     ("images", "message"),
     [
