@@ -40,7 +40,7 @@ from dpsparfl_jax.wireless.world import Conditions, World, make_world, observe
 Array = NDArray[np.float64]
 _SLOT_BYTES = 74  # of a channel in a round
 _LONGEST_S = 1e9  # 30 years: beside it, the seconds of an upload are lost in rounding
-_MOST_SKIPPED = 1000  # rounds in a row in which nobody can send, before we give up
+_MOST_SKIPPED = 100  # rounds in a row in which nobody can send, before we give up
 
 
 class Costs(NamedTuple):

@@ -179,6 +179,7 @@ def _plan(job: _Job, hooks: Hooks, progress: Progress) -> _Job:
         schedule = job.sink.saved_schedule()
         clock = hooks.clock or (lambda: 0.0)
         planned = job._replace(run=job.run.planned(schedule, clock))
+        planned.run.require_sending()
     except Exception as reason:
         return job._replace(problem=reason)
     progress.plan(planned.run.name, planned.run.schedule.num_rounds)

@@ -144,6 +144,16 @@ class Run:
         plan = Plan(ledger, schedule, message, sentences, clock() - began)
         return dataclasses.replace(self, _plan=plan)
 
+    def require_sending(self) -> None:
+        """Refuses a plan in which nobody ever sends: nothing would be trained."""
+        if not self.schedule.sends.any():
+            raise InputError(
+                f"nobody can send in any of {self.schedule.num_rounds} planned rounds, "
+                "so that nothing would be trained: raise the energy budget "
+                "(schedule.energy_power_w), or schedule.round_limit_s if it is set, or "
+                "lower the cost of local training."
+            )
+
     def make_planner(self, ledger: Ledger) -> planner_lib.Planner:
         """The planner of this run before its first round; refuses one without end."""
         first_ledger.require_end(self.settings, ledger.affordable)

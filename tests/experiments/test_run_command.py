@@ -89,6 +89,7 @@ def test_flags_from_a_file(tmp_path, cache):
         ("--model.name=vit", "unknown model 'vit'"),
         ("--out=/dev/null", "cannot be used as a folder"),
         ("--out=/proc/nothing", "cannot be used as a folder"),
+        ("--schedule.round_limit_s=1e-4", "nobody can send in any of 6 planned rounds"),
         ("stray", "unexpected argument 'stray'"),
     ],
 )

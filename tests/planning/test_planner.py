@@ -211,7 +211,7 @@ def test_rounds_without_a_feasible_edge_are_skipped_and_recorded():
     np.testing.assert_allclose(made.fairness_queue[1], -made.rate)
     assert np.all(made.delay_queue == 0)
     endless = config(energy_budget_j=0.2)
-    assert plan(endless).reason == "nobody could send for 1000 rounds"
+    assert plan(endless).reason == "nobody could send for 100 rounds"
 
 
 def test_rewards_are_shared_by_those_who_can_send():
