@@ -67,3 +67,15 @@ def pytest_runtest_setup(item):
 
         programs.get_program.cache_clear()
         jax.clear_caches()
+
+
+@pytest.fixture
+def own_policies(monkeypatch):
+    """What a test registers as a policy is forgotten after it."""
+    from dpsparfl_jax import registry
+
+    for name in registry.POLICIES:
+        registry.POLICIES.get(name)  # else what is loaded meanwhile would be undone
+    for table in ("_entries", "_origins"):
+        known = getattr(registry.POLICIES, table)
+        monkeypatch.setattr(registry.POLICIES, table, dict(known))

@@ -1,9 +1,5 @@
 """Files of one's own for `--plugin`, written by tests."""
 
-import pytest
-
-from dpsparfl_jax import registry
-
 POLICY = """
 import numpy as np
 import dpsparfl_jax as fl
@@ -24,16 +20,6 @@ class Mine:
         rows = np.array([turn % len(observation.client)])
         return FullRate(observation.problem).quickest(rows), turn + 1
 """
-
-
-@pytest.fixture
-def own_policies(monkeypatch):
-    """What a test registers as a policy is forgotten after it."""
-    for name in registry.POLICIES:
-        registry.POLICIES.get(name)  # else what is loaded meanwhile would be undone
-    for table in ("_entries", "_origins"):
-        known = getattr(registry.POLICIES, table)
-        monkeypatch.setattr(registry.POLICIES, table, dict(known))
 
 
 def write(folder, text=POLICY, name="mine.py"):

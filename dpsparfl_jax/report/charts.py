@@ -60,6 +60,7 @@ class Chart(NamedTuple):
     note: str = ""
     percent: bool = False  # y is a share
     from_zero: bool = False
+    thin_note: str = ""  # what thin curves are, said where there are some
 
 
 def show(number: int, run: RecordedRun, look: palette.Look) -> Shown:
@@ -247,17 +248,15 @@ def _shares(runs: Sequence[Shown]) -> list[Curve]:
 
 
 def note_of(chart: Chart, shown: Sequence[Shown]) -> str:
-    """What a chart has to say; nothing of fine dots where there are none."""
-    if not chart.note.startswith("Fine dots"):
-        return chart.note
-    thin = any(curve.kind == "thin" for curve in chart.curves(shown))
-    return chart.note if thin else ""
+    """What a chart of these has to say beside its title."""
+    has_thin = any(curve.kind == "thin" for curve in chart.curves(shown))
+    return f"{chart.note} {chart.thin_note if has_thin else ''}".strip()
 
 
 CHARTS = {
     "accuracy_rounds": Chart(
         "Accuracy by round", "round", label("accuracy"),
-        _accuracies(), "Fine dots: the average of models.", True
+        _accuracies(), percent=True, thin_note="Fine dots: the average of models.",
     ),
     "accuracy_delay": Chart(
         "Accuracy by delay", label("cumulative_delay_s", "delay so far"),

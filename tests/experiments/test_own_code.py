@@ -10,7 +10,6 @@ from dpsparfl_jax.registry import LAYER_RULES, POLICIES, Registry
 from experiments import cli
 from tests import plugins, toy
 from tests.experiments.small_runs import run
-from tests.plugins import own_policies  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("own_policies")
 

@@ -6,7 +6,6 @@ import pytest
 from dpsparfl_jax.planning import schedule
 from tests import plugins
 from tests.commands import assert_refused, call_program, run_program
-from tests.plugins import own_policies  # noqa: F401
 
 
 def run(folder, *flags, how=call_program):

@@ -13,7 +13,6 @@ from dpsparfl_jax.runner import own_folder
 from tests import plugins, toy
 from tests.commands import assert_refused, call_program, run_program
 from tests.experiments.small_runs import run
-from tests.plugins import own_policies  # noqa: F401
 
 SWEEP = "experiments.sweep"
 

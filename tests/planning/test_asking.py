@@ -18,7 +18,6 @@ from dpsparfl_jax.scheduling.problem import empty_allocation
 from experiments import cli
 from tests import plugins
 from tests.planning.plans import config, plan
-from tests.plugins import own_policies  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("own_policies")
 
