@@ -302,6 +302,14 @@ class PerfConfig(Section):
         moves="rounding",
         static=True,
     )
+    kernels: str = opt(
+        "auto",
+        "whose kernels convolve on a CPU: our own where they were built and the "
+        "processor has AVX2 or AVX-512, or XLA's",
+        choices=("auto", "xla"),
+        moves="rounding",
+        static=True,
+    )
     padded_sizes: int = opt(
         8,
         "padded batch sizes compiled when tasks run one by one",

@@ -27,6 +27,7 @@ from dpsparfl_jax.runner.checkpoint import Checkpoints
 from dpsparfl_jax.runner.devices import chosen_devices
 from dpsparfl_jax.runner.run import Run, digest_owners
 from dpsparfl_jax.runner.sinks import Beginning, RoundRecord
+from dpsparfl_jax.training import cpu_kernels
 from dpsparfl_jax.training.cohort import resolve_execution
 from dpsparfl_jax.types import ServerState
 
@@ -186,6 +187,7 @@ class FolderSink:
                 "processes": jax.process_count(),
                 "machine": platform.machine(),
                 "cores": os.cpu_count(),
+                "kernels": cpu_kernels.instructions(),
             },
         }
 

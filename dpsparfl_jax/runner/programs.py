@@ -82,7 +82,7 @@ def get_program(key: ProgramKey) -> Program:
     init = jax.jit(lambda seeded: models.init_params(model, seeded, shape))
     shapes = jax.eval_shape(init, jax.random.key(0))
     execution = chosen["perf.execution"]
-    method = chosen["perf.clipping_method"]
+    method, kernels = chosen["perf.clipping_method"], chosen["perf.kernels"]
     spec = local.make_spec(
         model,
         shapes,
@@ -92,6 +92,7 @@ def get_program(key: ProgramKey) -> Program:
         table_lengths=key.table_lengths,
         microbatch=chosen["perf.microbatch"],
         method=method,
+        kernels=kernels,
         optimizer=chosen["training.optimizer"],
         sparsifier=chosen["training.sparsifier"],
         generator=chosen["privacy.generator"],
@@ -122,10 +123,13 @@ def get_program(key: ProgramKey) -> Program:
             shape,
             batch_size=chosen["perf.eval_batch_size"],
             execution=execution,
+            kernels=kernels,
             mesh=mesh,
         ),
         _when_asked(
-            lambda: norms.make_gradient_norms(model, shapes, shape, method=method)
+            lambda: norms.make_gradient_norms(
+                model, shapes, shape, method=method, kernels=kernels
+            )
         ),
         jax.jit(_take),
     )

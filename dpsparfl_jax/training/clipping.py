@@ -20,7 +20,7 @@ import optax
 
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.training import norm_errors, opened_layers
-from dpsparfl_jax.training.layer_gradients import EXACT
+from dpsparfl_jax.training.convolution import EXACT
 from dpsparfl_jax.training.layer_rules import UnsupportedLayer
 from dpsparfl_jax.training.norm_errors import TINY
 from dpsparfl_jax.types import Params

@@ -1,9 +1,10 @@
 """Convolutions that are fast with one kernel, and with a kernel for every client.
 
-With one kernel the library's own convolution is fastest everywhere. Under a vmap over
-clients it would turn into a grouped convolution, which is slow; there, windows of the
-input times the kernel stay matrix products. Which of the two is run is decided here, by
-whether the kernel has an axis of clients, and the results are equal up to rounding.
+With one kernel the library's own convolution is fastest on accelerators, and kernels of
+our own (`cpu_kernels`) on most CPUs. Under a vmap over clients it would turn into a
+grouped convolution, which is slow; there, windows of the input times the kernel stay
+matrix products. Which of them is run is decided here, by the platform and by whether
+the kernel has an axis of clients, and the results are equal up to rounding.
 """
 
 import functools
@@ -15,6 +16,15 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
+
+from dpsparfl_jax.training import cpu_kernels
+
+# Accelerators round the inputs of a default matrix product to 10 bits or fewer. A norm
+# and the sum it bounds must not be rounded apart, so these products are full float32.
+EXACT = jax.lax.Precision.HIGHEST
+
+
+Convolution = Callable[[jax.Array, jax.Array], jax.Array]  # of images and a kernel
 
 
 class Geometry(NamedTuple):
@@ -83,20 +93,73 @@ def _shifted(x: jax.Array, geometry: Geometry, axis: int) -> list[jax.Array]:
 
 def convolve(x: jax.Array, kernel: jax.Array, geometry: Geometry) -> jax.Array:
     """The convolution: [B, *space, C], [*kernel_size, C, O] -> [B, *out_space, O]."""
-    return _convolution(geometry, x.shape[1:])(x, kernel)
+    own = cpu_kernels.can_convolve(kernel.shape, geometry.strides)
+    return _convolution(geometry, x.shape[1:], own)(x, kernel)
+
+
+def kernel_gradients(x: jax.Array, d: jax.Array, geometry: Geometry) -> jax.Array:
+    """The gradient of a convolution's kernel for every example of a batch.
+
+    Shapes: x [B, *space, C], d [B, *out_space, O] -> [B, *kernel_size, C, O].
+    """
+    shape = (*geometry.kernel_size, x.shape[-1], d.shape[-1])
+
+    def by_windows(x: jax.Array, d: jax.Array) -> jax.Array:
+        windows = row_windows(x, geometry)
+        rows = windows.reshape(*windows.shape[:2], -1, windows.shape[-1])
+        positions = d.reshape(d.shape[0], -1, d.shape[-1])
+        kernels = jnp.einsum("bkpi,bpo->bkio", rows, positions, precision=EXACT)
+        return kernels.reshape(-1, *shape)
+
+    if not cpu_kernels.can_form_gradients(shape, geometry.strides):
+        return by_windows(x, d)
+    (top, _), (left, _) = geometry.padding
+    height, width = geometry.kernel_size
+    own = functools.partial(
+        cpu_kernels.kernel_gradients, size=(height, width), margins=(top, left)
+    )
+
+    @custom_vmap
+    def function(x: jax.Array, d: jax.Array) -> jax.Array:
+        return jax.lax.platform_dependent(x, d, cpu=own, default=by_windows)
+
+    @function.def_vmap
+    def rule(size: int, batched: Any, x: jax.Array, d: jax.Array) -> tuple[Any, bool]:
+        """Every example has a gradient of its own: clients are only more examples."""
+        x, d = (
+            leaf if is_batched else jnp.broadcast_to(leaf, (size, *leaf.shape))
+            for leaf, is_batched in zip((x, d), batched, strict=True)
+        )
+        joined = (leaf.reshape(-1, *leaf.shape[2:]) for leaf in (x, d))
+        return function(*joined).reshape(size, -1, *shape), True
+
+    return function(x, d)
 
 
 @functools.cache
 def _convolution(
-    geometry: Geometry, image_shape: tuple[int, ...]
-) -> Callable[[jax.Array, jax.Array], jax.Array]:
+    geometry: Geometry, image_shape: tuple[int, ...], own_kernels: bool
+) -> Convolution:
     """`convolve` for images [*space, C], with rules for gradients and for clients."""
     layout = _channels_last(len(geometry.kernel_size))
+    before = tuple(first for first, _ in geometry.padding)
+    out_space = _out_space(geometry, image_shape)
 
     def native(x: jax.Array, kernel: jax.Array) -> jax.Array:
         return jax.lax.conv_general_dilated(
             x, kernel, geometry.strides, geometry.padding, dimension_numbers=layout
         )
+
+    def own(x: jax.Array, kernel: jax.Array) -> jax.Array:
+        return cpu_kernels.convolve(x, kernel, out_space, before)
+
+    def own_back(cotangent: jax.Array, kernel: jax.Array) -> jax.Array:
+        after = tuple(
+            size - 1 - first
+            for size, first in zip(geometry.kernel_size, before, strict=True)
+        )
+        space = image_shape[:-1]
+        return cpu_kernels.convolve(cotangent, kernel, space, after, turned=True)
 
     def by_windows(x: jax.Array, kernel: jax.Array) -> jax.Array:
         windows = row_windows(x, geometry)
@@ -126,7 +189,7 @@ def _convolution(
         )
 
     def transposed(
-        forward: Callable[[jax.Array, jax.Array], jax.Array],
+        forward: Convolution,
         cotangent: jax.Array,
         kernel: jax.Array,
     ) -> jax.Array:
@@ -134,9 +197,14 @@ def _convolution(
         transpose = jax.linear_transpose(lambda x: forward(x, kernel), image)
         return transpose(cotangent)[0]
 
-    output = _for_any_kernel(native, by_windows)
+    def on_platform(fast: Convolution, library: Convolution) -> Convolution:
+        if not own_kernels:
+            return library
+        return functools.partial(jax.lax.platform_dependent, cpu=fast, default=library)
+
+    output = _for_any_kernel(on_platform(own, native), by_windows)
     input_cotangent = _for_any_kernel(
-        native_back, functools.partial(transposed, by_windows)
+        on_platform(own_back, native_back), functools.partial(transposed, by_windows)
     )
 
     @jax.custom_vjp
@@ -155,16 +223,26 @@ def _convolution(
     return convolution
 
 
+def _out_space(geometry: Geometry, image_shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(
+        (size + before + after - kernel) // stride + 1
+        for size, (before, after), kernel, stride in zip(
+            image_shape[:-1],
+            geometry.padding,
+            geometry.kernel_size,
+            geometry.strides,
+            strict=True,
+        )
+    )
+
+
 def _channels_last(rank: int) -> jax.lax.ConvDimensionNumbers:
     """Images [B, *space, C] and kernels [*kernel_size, C, O]."""
     images = (0, rank + 1, *range(1, rank + 1))
     return jax.lax.ConvDimensionNumbers(images, (rank + 1, rank, *range(rank)), images)
 
 
-def _for_any_kernel(
-    one_kernel: Callable[[jax.Array, jax.Array], jax.Array],
-    many_kernels: Callable[[jax.Array, jax.Array], jax.Array],
-) -> Callable[[jax.Array, jax.Array], jax.Array]:
+def _for_any_kernel(one_kernel: Convolution, many_kernels: Convolution) -> Convolution:
     """A function of (batch [B, ...], kernel) that is told apart under vmap.
 
     An axis over batches alone joins the axis B; one over kernels too is left to

@@ -10,7 +10,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.training import cohort, opened_layers
+from dpsparfl_jax.training import cohort, cpu_kernels, opened_layers
 from dpsparfl_jax.training.clipping import example_losses
 from dpsparfl_jax.training.layer_rules import UnsupportedLayer
 from dpsparfl_jax.training.local import (
@@ -31,6 +31,7 @@ def make_evaluate(
     pixel_std: tuple[float, ...] = (0.5,),
     batch_size: int = 250,
     execution: str = "auto",
+    kernels: str = "auto",
     mesh: Mesh | None = None,
 ) -> Evaluate:
     """Compiled `(params [R, ...], test set, test rows) -> Evaluation [R]`.
@@ -41,7 +42,7 @@ def make_evaluate(
     if batch_size < 1:
         raise InputError("the evaluation batch size must be at least 1.")
     check_pixel_statistics(pixel_mean, pixel_std, image_shape[-1])
-    forward = _forward(model, image_shape)
+    forward = cpu_kernels.choosing(kernels, _forward(model, image_shape))
     mesh = mesh or cohort.task_mesh(jax.devices()[:1])
     platform = mesh.devices.flat[0].platform
     execution = cohort.resolve_execution(execution, platform)

@@ -15,12 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpsparfl_jax.training.convolution import ConvInput, row_windows
+from dpsparfl_jax.training.convolution import EXACT, ConvInput, kernel_gradients
 from dpsparfl_jax.training.norm_errors import TINY, sum_of_squares
 
-# Accelerators round the inputs of a default matrix product to 10 bits or fewer. A norm
-# and the sum it bounds must not be rounded apart, so these products are full float32.
-EXACT = jax.lax.Precision.HIGHEST
 _ZERO = np.float32(0)
 
 
@@ -105,9 +102,8 @@ def convolution_kernel(
     Shapes: recorded x [B, 1, *space, C], d [B, 1, *out_space, O].
     """
     x = recorded.x.reshape(recorded.x.shape[0], *recorded.x.shape[2:])
-    windows = row_windows(x, recorded.geometry)
-    rows = windows.reshape(*windows.shape[:2], -1, windows.shape[-1])
-    kernels = jnp.einsum("bkpi,bpo->bkio", rows, positions(d), precision=EXACT)
+    cotangent = d.reshape(d.shape[0], *d.shape[2:])
+    kernels = kernel_gradients(x, cotangent, recorded.geometry)
     return _with_bias(formed(mask, {"kernel": kernels}), mask, d)
 
 

@@ -16,7 +16,14 @@ import optax
 from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.rng import Purpose
 from dpsparfl_jax.sparsifiers import Sparsifier, make_sparsifier
-from dpsparfl_jax.training import clipping, keys, noise, optimizers, sampling
+from dpsparfl_jax.training import (
+    clipping,
+    cpu_kernels,
+    keys,
+    noise,
+    optimizers,
+    sampling,
+)
 from dpsparfl_jax.training.diagnostics import StepTrace, diagnose
 from dpsparfl_jax.types import Array, ImageSet, LocalResult, Params, Tasks
 
@@ -60,6 +67,7 @@ def make_spec(
     table_lengths: tuple[int, ...],
     microbatch: int = 0,
     method: str = "ghost",
+    kernels: str = "auto",
     optimizer: str = "sgd",
     sparsifier: str = "bernoulli",
     generator: str = "threefry",
@@ -72,9 +80,10 @@ def make_spec(
     if microbatch < 0:
         raise InputError("a microbatch must have at least one example; 0 makes none.")
     check_pixel_statistics(pixel_mean, pixel_std, image_shape[-1])
+    summed = clipping.make_clipped_sum(model, params, image_shape, method, drop=False)
     return LocalSpec(
         tuple(image_shape),
-        clipping.make_clipped_sum(model, params, image_shape, method, drop=False),
+        cpu_kernels.choosing(kernels, summed),
         optimizers.get_optimizer(optimizer),
         steps,
         padded_sizes[-1],

@@ -6,7 +6,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from dpsparfl_jax.training import clipping
+from dpsparfl_jax.training import clipping, cpu_kernels
 from dpsparfl_jax.training.local import (
     check_images,
     check_pixel_statistics,
@@ -25,6 +25,7 @@ def make_gradient_norms(
     pixel_mean: tuple[float, ...] = (0.5,),
     pixel_std: tuple[float, ...] = (0.5,),
     method: str = "ghost",
+    kernels: str = "auto",
     batch_size: int = 50,
 ) -> GradientNorms:
     """Compiled `(params, images) -> [n]`: unmasked norms before any clipping.
@@ -32,7 +33,9 @@ def make_gradient_norms(
     They are raw facts about records: not private, whatever is done to them later.
     """
     check_pixel_statistics(pixel_mean, pixel_std, image_shape[-1])
-    clipped_sum = clipping.make_clipped_sum(model, params, image_shape, method)
+    clipped_sum = cpu_kernels.choosing(
+        kernels, clipping.make_clipped_sum(model, params, image_shape, method)
+    )
 
     @jax.jit
     def gradient_norms(params: Params, everything: Params, data: ImageSet) -> jax.Array:
