@@ -44,7 +44,7 @@ from dpsparfl_jax.types import EvalRows
 from experiments import cli
 
 EVALUATED = 10_000
-LARGEST = 10
+LARGEST = 25
 
 _JSON = flags.DEFINE_string("json", "", "write the results to this file")
 _PICTURE = flags.DEFINE_string("picture", "", "draw the parts into this file")
@@ -72,7 +72,8 @@ def profile(made: rounds.Round, size: rounds.Size, count: int) -> dict[str, Any]
         part: value / 1e3 / (steps * count)
         for part, value in traces.by_part(found, program).items()
     }
-    largest = sorted(found.operations.items(), key=lambda item: -item[1])[:LARGEST]
+    joined = traces.over_branches(found, program)
+    largest = sorted(joined.items(), key=lambda item: -item[1])[:LARGEST]
     return {
         "parts": per_step,
         "explained": sum(per_step.values()),
@@ -81,11 +82,11 @@ def profile(made: rounds.Round, size: rounds.Size, count: int) -> dict[str, Any]
         "largest": [
             {
                 "operation": name,
-                "part": traces.part_of(traces.path_of(name, program)),
+                "part": traces.part_of(path),
                 "ms": value / 1e3 / (steps * count),
-                "path": traces.path_of(name, program),
+                "path": path,
             }
-            for name, value in largest
+            for (name, path), value in largest
         ],
     }
 

@@ -184,6 +184,21 @@ def times(
     )
 
 
+def over_branches(
+    found: Times, program: Mapping[str, Instruction]
+) -> dict[tuple[str, str], float]:
+    """Time by kind of operation and path, summed over the branches of a switch.
+
+    A batch runs in one of several padded sizes, each compiled as a branch: the same
+    operation in all of them is one. Kinds are names without their numbers.
+    """
+    total: dict[tuple[str, str], float] = defaultdict(float)
+    for name, value in found.operations.items():
+        path = re.sub(r"branch_\d+_fun/", "", path_of(name, program))
+        total[name.split(".")[0], path] += value
+    return dict(total)
+
+
 def by_part(found: Times, program: Mapping[str, Instruction]) -> dict[str, float]:
     """Time of every part; the idle time is the host's."""
     total = dict.fromkeys(PARTS, 0.0)

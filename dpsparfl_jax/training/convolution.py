@@ -102,38 +102,11 @@ def kernel_gradients(x: jax.Array, d: jax.Array, geometry: Geometry) -> jax.Arra
 
     Shapes: x [B, *space, C], d [B, *out_space, O] -> [B, *kernel_size, C, O].
     """
-    shape = (*geometry.kernel_size, x.shape[-1], d.shape[-1])
-
-    def by_windows(x: jax.Array, d: jax.Array) -> jax.Array:
-        windows = row_windows(x, geometry)
-        rows = windows.reshape(*windows.shape[:2], -1, windows.shape[-1])
-        positions = d.reshape(d.shape[0], -1, d.shape[-1])
-        kernels = jnp.einsum("bkpi,bpo->bkio", rows, positions, precision=EXACT)
-        return kernels.reshape(-1, *shape)
-
-    if not cpu_kernels.can_form_gradients(shape, geometry.strides):
-        return by_windows(x, d)
-    (top, _), (left, _) = geometry.padding
-    height, width = geometry.kernel_size
-    own = functools.partial(
-        cpu_kernels.kernel_gradients, size=(height, width), margins=(top, left)
-    )
-
-    @custom_vmap
-    def function(x: jax.Array, d: jax.Array) -> jax.Array:
-        return jax.lax.platform_dependent(x, d, cpu=own, default=by_windows)
-
-    @function.def_vmap
-    def rule(size: int, batched: Any, x: jax.Array, d: jax.Array) -> tuple[Any, bool]:
-        """Every example has a gradient of its own: clients are only more examples."""
-        x, d = (
-            leaf if is_batched else jnp.broadcast_to(leaf, (size, *leaf.shape))
-            for leaf, is_batched in zip((x, d), batched, strict=True)
-        )
-        joined = (leaf.reshape(-1, *leaf.shape[2:]) for leaf in (x, d))
-        return function(*joined).reshape(size, -1, *shape), True
-
-    return function(x, d)
+    windows = row_windows(x, geometry)
+    rows = windows.reshape(*windows.shape[:2], -1, windows.shape[-1])
+    positions = d.reshape(d.shape[0], -1, d.shape[-1])
+    kernels = jnp.einsum("bkpi,bpo->bkio", rows, positions, precision=EXACT)
+    return kernels.reshape(-1, *geometry.kernel_size, x.shape[-1], d.shape[-1])
 
 
 @functools.cache

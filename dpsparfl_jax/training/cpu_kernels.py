@@ -3,7 +3,8 @@
 XLA computes a convolution at the full speed of a core, but with all of its
 multiplications, and forms kernel gradients from windows that it writes to memory first.
 `cpu/convolutions.inc` needs a quarter to two fifths of the multiplications and writes
-no windows. Without these kernels everything is computed by XLA, equal up to rounding.
+no windows. `cpu/noise.inc` hashes the coordinates that a mask keeps, and no others.
+Without these kernels everything is computed by XLA, equal up to rounding.
 """
 
 import contextlib
@@ -16,6 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_batching import custom_vmap
 
 _built: Any = None
 with contextlib.suppress(
@@ -24,10 +26,7 @@ with contextlib.suppress(
     _built = importlib.import_module("dpsparfl_jax.training.cpu.kernels")
 
 CHOICES = ("auto", "xla")
-_NAMES = {
-    "convolve": "dpsparfl_convolve",
-    "kernel_gradients": "dpsparfl_kernel_gradients",
-}
+_PREFIX = "dpsparfl_"  # of names by which XLA knows the kernels
 _LANES = 16  # channels come in such blocks
 _allowed = contextvars.ContextVar("cpu_kernels_allowed", default=True)
 
@@ -36,17 +35,21 @@ Result = TypeVar("Result")
 
 
 @functools.cache
-def _registered() -> bool:
-    """Tells JAX of the kernels, once; False if there are none for this processor."""
+def _registered() -> frozenset[str]:
+    """Tells JAX of the kernels that this processor can run, once; their names."""
     handlers = _built.handlers() if _built else {}
     for name, handler in handlers.items():
-        jax.ffi.register_ffi_target(_NAMES[name], handler, platform="cpu")
-    return bool(handlers)
+        jax.ffi.register_ffi_target(_PREFIX + name, handler, platform="cpu")
+    return frozenset(handlers)
 
 
 def instructions() -> str:
     """Instruction set of the kernels on this machine; empty where XLA does it all."""
     return _built.instructions() if _registered() else ""
+
+
+def _has(name: str) -> bool:
+    return _allowed.get() and name in _registered()
 
 
 @contextlib.contextmanager
@@ -72,15 +75,37 @@ def choosing(
     return chosen
 
 
+def on_cpu(own: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
+    """`own` on a CPU, `plain` on other platforms and where clients are vmapped."""
+
+    @custom_vmap
+    def function(*args: jax.Array) -> Any:
+        return jax.lax.platform_dependent(*args, cpu=own, default=plain)
+
+    @function.def_vmap
+    def rule(size: int, batched: Any, *args: jax.Array) -> tuple[Any, Any]:
+        axes = tuple(0 if is_batched else None for is_batched in batched)
+        result = jax.vmap(plain, axes)(*args)
+        return result, jax.tree.map(lambda _: True, result)
+
+    return function
+
+
 def can_convolve(kernel_shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     """Whether a convolution with such a kernel [*size, C, O] is among the fast ones."""
-    return _is_fast(kernel_shape, strides) and kernel_shape[-2] % _LANES == 0
+    whole = kernel_shape[-2] % _LANES == 0
+    return _has("convolve") and whole and _is_fast(kernel_shape, strides)
 
 
 def can_form_gradients(kernel_shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     """Whether the gradients of such a kernel are among the fast ones."""
-    few = kernel_shape[-2] < _LANES
-    return _is_fast(kernel_shape, strides) and (few or kernel_shape[-2] % _LANES == 0)
+    whole = kernel_shape[-2] < _LANES or kernel_shape[-2] % _LANES == 0
+    return _has("kernel_gradients") and whole and _is_fast(kernel_shape, strides)
+
+
+def can_add_noise(rounds: int) -> bool:
+    """Whether noise by so many rounds of the hash is among the fast things."""
+    return _has("add_noise") and rounds in (13, 20)
 
 
 def _is_fast(kernel_shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
@@ -88,8 +113,6 @@ def _is_fast(kernel_shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
         kernel_shape[:-2] in ((3, 3), (5, 5))
         and set(strides) == {1}
         and kernel_shape[-1] % _LANES == 0
-        and _allowed.get()
-        and _registered()
     )
 
 
@@ -109,20 +132,54 @@ def convolve(
     """
     channels = kernel.shape[-2 if turned else -1]
     result = _float32(x.shape[0], *out_space, channels)
-    call: Any = jax.ffi.ffi_call(_NAMES["convolve"], result)
-    return call(x, kernel, turned=turned, **_margins(margins))
+    return _call("convolve", result)(x, kernel, turned=turned, **_margins(margins))
 
 
 def kernel_gradients(
-    x: jax.Array, d: jax.Array, size: tuple[int, ...], margins: tuple[int, ...]
-) -> jax.Array:
+    x: jax.Array,
+    d: jax.Array,
+    mask: jax.Array,
+    margins: tuple[int, ...],
+) -> tuple[jax.Array, jax.Array]:
     """The gradient of a convolution's kernel for every example of a batch.
 
-    Shapes: x [B, *space, C], d [B, *out_space, O] -> [B, *size, C, O].
+    The squares of those coordinates that the mask keeps come with them; each goes
+    through no more roundings than in `norm_errors.sum_of_squares`.
+    Shapes: x [B, *space, C], d [B, *out_space, O], mask [*size, C, O] ->
+    [B, *size, C, O], [B].
     """
-    result = _float32(x.shape[0], *size, x.shape[-1], d.shape[-1])
-    call: Any = jax.ffi.ffi_call(_NAMES["kernel_gradients"], result)
-    return call(x, d, **_margins(margins))
+    results = _float32(x.shape[0], *mask.shape), _float32(x.shape[0])
+    return _call("kernel_gradients", results)(x, d, mask, **_margins(margins))
+
+
+def weighted_sum(factors: jax.Array, gradients: jax.Array) -> jax.Array:
+    """The sum over examples of factor times gradient; a factor of 0 adds nothing.
+
+    Shapes: factors [B], gradients [B, D] -> [D].
+    """
+    return _call("weighted_sum", _float32(gradients.shape[1]))(factors, gradients)
+
+
+def add_noise(
+    total: jax.Array,
+    mask: jax.Array,
+    key_words: jax.Array,
+    noise_std: jax.Array,
+    *,
+    first: int,
+    rounds: int,
+) -> jax.Array:
+    """Noise on the coordinates first, first + 1, ... of a sum, by `noise.add_noise`.
+
+    Shapes: total and mask [D], key_words [2] -> [D].
+    """
+    call = _call("add_noise", _float32(*total.shape))
+    numbers = {"first": np.int64(first), "rounds": np.int64(rounds)}
+    return call(total, mask, key_words, noise_std, **numbers)
+
+
+def _call(name: str, results: Any) -> Callable[..., Any]:
+    return jax.ffi.ffi_call(_PREFIX + name, results)
 
 
 def _float32(*shape: int) -> jax.ShapeDtypeStruct:

@@ -9,13 +9,19 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpsparfl_jax.training.convolution import EXACT, ConvInput, kernel_gradients
+from dpsparfl_jax.training import cpu_kernels
+from dpsparfl_jax.training.convolution import (
+    EXACT,
+    ConvInput,
+    Geometry,
+    kernel_gradients,
+)
 from dpsparfl_jax.training.norm_errors import TINY, sum_of_squares
 
 _ZERO = np.float32(0)
@@ -103,8 +109,43 @@ def convolution_kernel(
     """
     x = recorded.x.reshape(recorded.x.shape[0], *recorded.x.shape[2:])
     cotangent = d.reshape(d.shape[0], *d.shape[2:])
-    kernels = kernel_gradients(x, cotangent, recorded.geometry)
-    return _with_bias(formed(mask, {"kernel": kernels}), mask, d)
+    strides = recorded.geometry.strides
+    if cpu_kernels.can_form_gradients(mask["kernel"].shape, strides):
+        kernel = _formed_on_cpu(mask["kernel"], x, cotangent, recorded.geometry)
+    else:
+        kernels = kernel_gradients(x, cotangent, recorded.geometry)
+        kernel = formed({"kernel": mask["kernel"]}, {"kernel": kernels})
+    return _with_bias(kernel, mask, d)
+
+
+def _formed_on_cpu(
+    mask: jax.Array, x: jax.Array, d: jax.Array, geometry: Geometry
+) -> LayerGradient:
+    """As `formed`, in two passes by kernels of our own where they can be had."""
+    margins = tuple(before for before, _ in geometry.padding)
+
+    def own(x: Any, d: Any, mask: Any) -> tuple[jax.Array, jax.Array]:
+        return cpu_kernels.kernel_gradients(x, d, mask, margins)
+
+    def plain(x: Any, d: Any, mask: Any) -> tuple[jax.Array, jax.Array]:
+        kernels = kernel_gradients(x, d, geometry)
+        return kernels, formed({"": mask}, {"": kernels}).squared_norms
+
+    def own_sum(factors: Any, usable: Any, kernels: Any) -> jax.Array:
+        flat = kernels.reshape(kernels.shape[0], -1)
+        factors = jnp.where(usable, factors, _ZERO)
+        return cpu_kernels.weighted_sum(factors, flat).reshape(mask.shape)
+
+    def plain_sum(factors: Any, usable: Any, kernels: Any) -> jax.Array:
+        return formed({"": mask}, {"": kernels}).weighted_sum(factors, usable)[""]
+
+    kernels, squares = cpu_kernels.on_cpu(own, plain)(x, d, mask)
+
+    def weighted_sum(factors: jax.Array, usable: jax.Array) -> dict[str, jax.Array]:
+        total = cpu_kernels.on_cpu(own_sum, plain_sum)
+        return {"kernel": total(factors, usable, kernels)}
+
+    return LayerGradient(squares, weighted_sum)
 
 
 def _with_bias(

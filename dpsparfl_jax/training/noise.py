@@ -14,7 +14,7 @@ import numpy as np
 
 from dpsparfl_jax import rng
 from dpsparfl_jax.errors import InputError
-from dpsparfl_jax.training import threefry
+from dpsparfl_jax.training import cpu_kernels, threefry
 
 # Rounds of Threefry-2x32. Twenty is the published default with a safety margin, and
 # what jax.random uses; thirteen is the cheaper choice.
@@ -76,12 +76,27 @@ def add_noise(
     Noise goes on the sum, before any division (paper, Algorithm 1, step 4).
     """
 
-    def draw(numbers: jax.Array) -> jax.Array:
-        return noise_std * standard_normal(key, numbers, rounds)
+    def everywhere(words: Any, total: Any, mask: Any, noise_std: Any) -> Any:
+        def draw(numbers: jax.Array) -> jax.Array:
+            hashed = threefry.hash_counter(words, numbers, rounds)
+            return noise_std * words_to_normal(*hashed)
 
-    return jax.tree.map(
-        lambda leaf, kept, noise: jnp.where(kept > 0, leaf + noise, np.float32(0)),
-        total,
-        mask,
-        threefry.map_coordinates(draw, total),
-    )
+        return jax.tree.map(
+            lambda leaf, kept, noise: jnp.where(kept > 0, leaf + noise, np.float32(0)),
+            total,
+            mask,
+            threefry.map_coordinates(draw, total),
+        )
+
+    def where_kept(words: Any, total: Any, mask: Any, noise_std: Any) -> Any:
+        def one(leaf: jax.Array, kept: jax.Array, first: int) -> jax.Array:
+            flat = (leaf.reshape(-1), kept.reshape(-1), words, noise_std)
+            noisy = cpu_kernels.add_noise(*flat, first=first, rounds=rounds)
+            return noisy.reshape(leaf.shape)
+
+        return jax.tree.map(one, total, mask, threefry.leaf_offsets(total))
+
+    function = everywhere
+    if cpu_kernels.can_add_noise(rounds):
+        function = cpu_kernels.on_cpu(where_kept, everywhere)
+    return function(jax.random.key_data(key), total, mask, noise_std)

@@ -1,5 +1,5 @@
 // The kernels for processors with AVX2.
-#include "convolutions.h"
+#include "kernels.h"
 
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
@@ -14,4 +14,5 @@
 #pragma clang attribute pop
 #endif
 
-const Kernels avx2_kernels = {avx2::convolve_any, avx2::kernel_gradients_any};
+const Kernels avx2_kernels = {avx2::convolve_any, avx2::kernel_gradients_any,
+                              avx2::weighted_sum, nullptr};

@@ -1,5 +1,7 @@
 // The kernels for processors with AVX-512.
-#include "convolutions.h"
+#include <immintrin.h>
+
+#include "kernels.h"
 
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx512f,avx512dq,avx512vl,avx512bw,fma"))), apply_to = function)
@@ -10,8 +12,10 @@
 #define LANES 16
 #define REGISTERS 32
 #include "convolutions.inc"
+#include "noise.inc"
 #if defined(__clang__)
 #pragma clang attribute pop
 #endif
 
-const Kernels avx512_kernels = {avx512::convolve_any, avx512::kernel_gradients_any};
+const Kernels avx512_kernels = {avx512::convolve_any, avx512::kernel_gradients_any,
+                                avx512::weighted_sum, avx512::add_noise};

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <cstring>
 
-#include "convolutions.h"
+#include "kernels.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace ffi = xla::ffi;
@@ -13,6 +13,10 @@ namespace ffi = xla::ffi;
 namespace {
 
 using Images = ffi::Buffer<ffi::F32, 4>;
+using Key = ffi::Buffer<ffi::U32, 1>;
+using Scalar = ffi::Buffer<ffi::F32, 0>;
+using Vector = ffi::Buffer<ffi::F32, 1>;
+using Matrix = ffi::Buffer<ffi::F32, 2>;
 using Gradients = ffi::Buffer<ffi::F32, 5>;
 
 bool has_avx512() {
@@ -66,15 +70,44 @@ ffi::Error convolve(Images x, Images kernel, ffi::Result<Images> y, int64_t top,
   });
 }
 
-ffi::Error kernel_gradients(Images x, Images d, ffi::Result<Gradients> g, int64_t top,
-                            int64_t left) {
+ffi::Error kernel_gradients(Images x, Images d, Images mask, ffi::Result<Gradients> g,
+                            ffi::Result<Vector> squares, int64_t top, int64_t left) {
   const auto k = g->dimensions();
   const Shape s = shape_of(x.dimensions(), d.dimensions(), k[1], top, left);
   if (!fits(s, k[2]) || k[3] != s.in_channels || k[4] != s.out_channels ||
-      s.batch != d.dimensions()[0] || s.batch != k[0])
+      s.batch != d.dimensions()[0] || s.batch != k[0] || s.batch != squares->dimensions()[0] ||
+      mask.dimensions()[0] != k[1] || mask.dimensions()[1] != k[2] ||
+      mask.dimensions()[2] != k[3] || mask.dimensions()[3] != k[4])
     return refuse("kernel gradients of these shapes are not among the fast ones");
   return guarded([&](const Kernels& kernels) {
-    kernels.kernel_gradients(s, x.typed_data(), d.typed_data(), g->typed_data(), scratch);
+    kernels.kernel_gradients(s, x.typed_data(), d.typed_data(), mask.typed_data(),
+                             g->typed_data(), squares->typed_data(), scratch);
+  });
+}
+
+ffi::Error weighted_sum(Vector factors, Matrix gradients, ffi::Result<Vector> total) {
+  const auto size = gradients.dimensions();
+  if (size[0] != factors.dimensions()[0] || size[1] != total->dimensions()[0])
+    return refuse("factors, gradients and their sum must have sizes that fit");
+  return guarded([&](const Kernels& kernels) {
+    kernels.weighted_sum(size[0], size[1], factors.typed_data(), gradients.typed_data(),
+                         total->typed_data());
+  });
+}
+
+ffi::Error add_noise(Vector total, Vector mask, Key key, Scalar scale,
+                     ffi::Result<Vector> noisy, int64_t first, int64_t rounds) {
+  const int64_t size = total.dimensions()[0];
+  if (size != mask.dimensions()[0] || size != noisy->dimensions()[0] ||
+      key.dimensions()[0] != 2 || (rounds != 20 && rounds != 13))
+    return refuse("noise needs a mask of the same size, a key of two words, 13 or 20 rounds");
+  const uint32_t* words = key.typed_data();
+  const NoiseKey noise = {{words[0], words[1]}, static_cast<uint32_t>(first),
+                          static_cast<int>(rounds), *scale.typed_data()};
+  if (chosen == &avx2_kernels) return refuse("noise needs AVX-512");
+  return guarded([&](const Kernels& kernels) {
+    kernels.add_noise(noise, size, mask.typed_data(), total.typed_data(),
+                      noisy->typed_data());
   });
 }
 
@@ -90,9 +123,22 @@ XLA_FFI_DEFINE_HANDLER(gradients_handler, kernel_gradients,
                        ffi::Ffi::Bind()
                            .Arg<Images>()
                            .Arg<Images>()
+                           .Arg<Images>()
                            .Ret<Gradients>()
+                           .Ret<Vector>()
                            .Attr<int64_t>("top")
                            .Attr<int64_t>("left"));
+XLA_FFI_DEFINE_HANDLER(sum_handler, weighted_sum,
+                       ffi::Ffi::Bind().Arg<Vector>().Arg<Matrix>().Ret<Vector>());
+XLA_FFI_DEFINE_HANDLER(noise_handler, add_noise,
+                       ffi::Ffi::Bind()
+                           .Arg<Vector>()
+                           .Arg<Vector>()
+                           .Arg<Key>()
+                           .Arg<Scalar>()
+                           .Ret<Vector>()
+                           .Attr<int64_t>("first")
+                           .Attr<int64_t>("rounds"));
 
 bool add(PyObject* dict, const char* name, XLA_FFI_Handler* handler) {
   PyObject* capsule = PyCapsule_New(reinterpret_cast<void*>(handler), nullptr, nullptr);
@@ -105,7 +151,9 @@ PyObject* handlers(PyObject*, PyObject*) {
   PyObject* dict = PyDict_New();
   if (dict == nullptr || chosen == nullptr) return dict;
   if (!add(dict, "convolve", convolve_handler) ||
-      !add(dict, "kernel_gradients", gradients_handler))
+      !add(dict, "kernel_gradients", gradients_handler) ||
+      !add(dict, "weighted_sum", sum_handler) ||
+      (has_avx512() && !add(dict, "add_noise", noise_handler)))
     Py_CLEAR(dict);
   return dict;
 }

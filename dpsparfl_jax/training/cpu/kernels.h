@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <new>
@@ -46,11 +47,24 @@ class Scratch {
   size_t next_ = 0;
 };
 
-// The same functions for several instruction sets.
+// Which normal numbers are added to coordinates, and how large they are.
+struct NoiseKey {
+  uint32_t words[2];   // of the key
+  uint32_t first;      // number of the first coordinate
+  int rounds;          // of the hash
+  float scale;         // standard deviation
+};
+
+// The same functions for several instruction sets; null where there is none.
 struct Kernels {
   void (*convolve)(const Shape&, const float* x, const float* kernel, bool turned, float* y,
                    Scratch&);
-  void (*kernel_gradients)(const Shape&, const float* x, const float* d, float* g, Scratch&);
+  void (*kernel_gradients)(const Shape&, const float* x, const float* d, const float* mask,
+                           float* g, float* squares, Scratch&);
+  void (*weighted_sum)(long batch, long size, const float* factors, const float* gradients,
+                       float* total);
+  void (*add_noise)(const NoiseKey&, long size, const float* mask, const float* total,
+                    float* noisy);
 };
 
 extern const Kernels avx512_kernels, avx2_kernels;
