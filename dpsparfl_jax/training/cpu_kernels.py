@@ -2,9 +2,9 @@
 
 XLA computes a convolution at the full speed of a core, but with all of its
 multiplications, and forms kernel gradients from windows that it writes to memory first.
-`cpu/convolutions.inc` needs a quarter to two fifths of the multiplications and writes
-no windows. `cpu/noise.inc` hashes the coordinates that a mask keeps, and no others.
-Without these kernels everything is computed by XLA, equal up to rounding.
+The kernels in `cpu` need a quarter to two fifths of the multiplications, write no
+windows, and hash only those coordinates for noise that a mask keeps. Without them
+everything is computed by XLA, equal up to rounding.
 """
 
 import contextlib
@@ -79,12 +79,12 @@ def on_cpu(own: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., 
     """`own` on a CPU, `plain` on other platforms and where clients are vmapped."""
 
     @custom_vmap
-    def function(*args: jax.Array) -> Any:
+    def function(*args: Any) -> Any:
         return jax.lax.platform_dependent(*args, cpu=own, default=plain)
 
     @function.def_vmap
-    def rule(size: int, batched: Any, *args: jax.Array) -> tuple[Any, Any]:
-        axes = tuple(0 if is_batched else None for is_batched in batched)
+    def rule(size: int, batched: Any, *args: Any) -> tuple[Any, Any]:
+        axes = jax.tree.map(lambda is_batched: 0 if is_batched else None, batched)
         result = jax.vmap(plain, axes)(*args)
         return result, jax.tree.map(lambda _: True, result)
 

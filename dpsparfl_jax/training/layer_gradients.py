@@ -78,13 +78,16 @@ def formed(
         squares.append(sum_of_squares(masked.reshape(-1, *mask[name].shape)))
 
     def weighted_sum(factors: jax.Array, usable: jax.Array) -> dict[str, jax.Array]:
-        total = {}
-        for name, g in flat.items():
-            added = dot(factors, jnp.where(usable[:, None], g, _ZERO))
-            total[name] = added.reshape(mask[name].shape)
-        return total
+        return {name: _add_up(factors, usable, g) for name, g in gradients.items()}
 
     return LayerGradient(functools.reduce(operator.add, squares), weighted_sum)
+
+
+def _add_up(factors: jax.Array, usable: jax.Array, gradients: jax.Array) -> jax.Array:
+    """The sum of usable gradients, each times its factor: [B], [B], [B, *shape]."""
+    flat = gradients.reshape(gradients.shape[0], -1)
+    clean = jnp.where(usable[:, None], flat, _ZERO)
+    return dot(factors, clean).reshape(gradients.shape[1:])
 
 
 def matrix_product(
@@ -134,15 +137,12 @@ def _formed_on_cpu(
     def own_sum(factors: Any, usable: Any, kernels: Any) -> jax.Array:
         flat = kernels.reshape(kernels.shape[0], -1)
         factors = jnp.where(usable, factors, _ZERO)
-        return cpu_kernels.weighted_sum(factors, flat).reshape(mask.shape)
-
-    def plain_sum(factors: Any, usable: Any, kernels: Any) -> jax.Array:
-        return formed({"": mask}, {"": kernels}).weighted_sum(factors, usable)[""]
+        return cpu_kernels.weighted_sum(factors, flat).reshape(kernels.shape[1:])
 
     kernels, squares = cpu_kernels.on_cpu(own, plain)(x, d, mask)
 
     def weighted_sum(factors: jax.Array, usable: jax.Array) -> dict[str, jax.Array]:
-        total = cpu_kernels.on_cpu(own_sum, plain_sum)
+        total = cpu_kernels.on_cpu(own_sum, _add_up)
         return {"kernel": total(factors, usable, kernels)}
 
     return LayerGradient(squares, weighted_sum)

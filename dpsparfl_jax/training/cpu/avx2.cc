@@ -9,7 +9,9 @@
 #define NAMESPACE avx2
 #define LANES 8
 #define REGISTERS 16
-#include "convolutions.inc"
+#include "winograd.inc"
+#include "convolution.inc"
+#include "gradients.inc"
 #if defined(__clang__)
 #pragma clang attribute pop
 #endif

@@ -11,7 +11,9 @@
 #define NAMESPACE avx512
 #define LANES 16
 #define REGISTERS 32
-#include "convolutions.inc"
+#include "winograd.inc"
+#include "convolution.inc"
+#include "gradients.inc"
 #include "noise.inc"
 #if defined(__clang__)
 #pragma clang attribute pop
