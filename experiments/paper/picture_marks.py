@@ -19,6 +19,7 @@ _END: Any = {"ls": "", "marker": ".", "ms": 2.5, "alpha": 0.7, "mew": 0}
 _STOP: Any = {"ls": "", "marker": "|", "ms": 9, "mew": 1.2}
 _WHISKER: Any = {"lw": 0.9}
 _SEED: Any = {"ls": "", "marker": ".", "ms": 4, "alpha": 0.5, "mew": 0}
+_BESIDE = 0.2  # of a row: seeds stand below their mean
 _GREY = "0.35"
 
 
@@ -52,7 +53,8 @@ def draw_rows(axes: Axes, rows: pd.DataFrame, looks: dict[str, dict[str, Any]]) 
     for place, name in enumerate(names):
         values, look = rows.loc[rows["series"] == name, "y"], looks[str(name)]
         mean, low, high = interval(values)
-        axes.plot(values, [place] * len(values), color=look["color"], **_SEED)
+        beside = [place + _BESIDE] * len(values)
+        axes.plot(values, beside, color=look["color"], **_SEED)
         axes.plot([mean], [place], label=name, **look)
         if len(values) > 1:
             axes.hlines([place], low, high, color=look["color"], **_WHISKER)
