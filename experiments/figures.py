@@ -10,8 +10,8 @@ scale is that of experiments/paper/PROTOCOL.md: its clip norms come first, from
 
 `--dry_run` tells what would be trained, and how long it would take. `--plan_only`
 trains nothing: delays, queues, participation and epsilon need no training.
-`--draw_only` neither trains nor plans anew: it draws from the records in
-OUT/SCALE/runs, or, where there are none, from the tables.
+`--draw_only` trains nothing either: it draws from the records in OUT/SCALE/runs, or,
+where there are none, from the tables.
 """
 
 import pathlib

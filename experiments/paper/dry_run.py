@@ -119,7 +119,7 @@ def as_text(left: Mapping[str, Work], examples_per_s: float) -> str:
         hours = work.examples / examples_per_s / _HOUR
         lines.append(
             f"{name:<20}{work.runs:>6}{work.rounds:>9}{work.examples:>14,.0f}"
-            f"{hours:>9.1f}"
+            f"{hours:>9.2f}"
         )
     note = (
         f"Hours at {examples_per_s:g} examples/s, without evaluations and compilation. "

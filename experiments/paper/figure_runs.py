@@ -177,7 +177,8 @@ def _tells_of_training(path: pathlib.Path) -> bool:
     try:
         before = pd.read_csv(path)
     except (OSError, ValueError) as reason:
-        raise InputError(f"{path} cannot be read as a table ({reason}).") from None
+        text = str(reason).splitlines()[0]
+        raise InputError(f"{path} cannot be read as a table ({text}).") from None
     return "accuracy" in before and bool(before["accuracy"].notna().any())
 
 

@@ -187,16 +187,16 @@ def runs_of(sweep: str, scale: str, base: Changes) -> list[SweepRun]:
     A run that an earlier sweep has too is trained once, and kept with that one.
     """
     homes: dict[str, str] = {}
+    runs = _own_runs(sweep, scale, base)
     for other, what in SWEEPS.items():
-        if what.preset == SWEEPS[sweep].preset:
-            runs = _own_runs(other, scale, base)
-            for run in runs:
-                if run.trained is not None:
-                    homes.setdefault(config_values.digest(run.trained), run.home)
         if other == sweep:
             break
+        if what.trained and what.preset == SWEEPS[sweep].preset:
+            for run in _own_runs(other, scale, base):
+                if run.trained is not None:
+                    homes.setdefault(config_values.digest(run.trained), run.home)
     return [
-        run._replace(home=homes[config_values.digest(run.trained)])
+        run._replace(home=homes.get(config_values.digest(run.trained), run.home))
         if run.trained is not None
         else run
         for run in runs

@@ -49,8 +49,8 @@ def test_shared_runs_count_once_and_finished_ones_not(two_figures, tmp_path):
 def test_hours_are_those_of_the_rate():
     left = {"one": dry_run.Work(2, 10, 3600.0), "two": dry_run.Work(1, 5, 7200.0)}
     lines = dry_run.as_text(left, 2.0).splitlines()
-    assert lines[1].split() == ["one", "2", "10", "3,600", "0.5"]
-    assert lines[3].split() == ["all", "3", "15", "10,800", "1.5"]
+    assert lines[1].split() == ["one", "2", "10", "3,600", "0.50"]
+    assert lines[3].split() == ["all", "3", "15", "10,800", "1.50"]
     assert "2 examples/s" in lines[4]
 
 

@@ -380,6 +380,19 @@ def test_the_claims_of_the_results_follow_from_their_tables():
     assert "|" not in before  # the page opens with it
 
 
+@pytest.mark.parametrize("claim", ["policies_delay", "sparse_delay"])
+def test_pages_tell_the_delays_of_the_claims(claim):
+    less = [
+        -each.effect
+        for verdict in claims.evaluate(FULL)
+        if verdict.claim.startswith(f"{claim}:")
+        for each in verdict.comparisons
+    ]
+    words = f"{min(less):.0f}-{max(less):.0f}% less"
+    assert words in " ".join(RESULTS.split())
+    assert words in " ".join((ROOT / "README.md").read_text().split())
+
+
 def full_runs(figure, sweep):
     runs = pd.read_csv(FULL / f"{figure}_runs.csv")
     return runs[runs["sweep"] == sweep]
