@@ -168,7 +168,7 @@ _PAPERS: tuple[Claim, ...] = (
     ),
     Claim(
         "theorem1",
-        "The convergence bound is one",
+        "The convergence bound is kept",
         "Theorem 1",
         "measured mean squared gradient norm over its bound, at its largest, where "
         "the step size is small enough (exact)",
@@ -176,7 +176,7 @@ _PAPERS: tuple[Claim, ...] = (
     ),
     Claim(
         "theorem3",
-        "The bound on all queues is one",
+        "The bound on all queues is kept",
         "Theorem 3",
         "norm of all queues over its bound, at its largest over rounds and lambda "
         "(exact)",
