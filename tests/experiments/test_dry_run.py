@@ -54,7 +54,7 @@ def test_hours_are_those_of_the_rate():
     assert "2 examples/s" in lines[4]
 
 
-def test_measured_gradients_count_with_their_images(tmp_path):
+def test_measured_gradients_count_with_their_images():
     run = sweeps.runs_of("bound", "quick", {})[0]
     work = dry_run._with_gradients(dry_run.Work(1, 30, 3000.0), run, "quick")
     assert (work.runs, work.rounds) == (1, 3)

@@ -31,8 +31,8 @@ def panel(draw, **more):
     return Panel("noniid", draw, draw, "round", "what", **more)
 
 
-def drawn(axes, **only):
-    """Lines of axes, those with a label first."""
+def drawn(axes):
+    """Lines of axes: those with a label, and the others."""
     lines = [line for line in axes.get_lines() if len(line.get_xdata())]
     return [one for one in lines if not one.get_label().startswith("_")], [
         one for one in lines if one.get_label().startswith("_")

@@ -393,6 +393,20 @@ def test_pages_tell_the_delays_of_the_claims(claim):
     assert words in " ".join((ROOT / "README.md").read_text().split())
 
 
+def test_the_results_tell_accuracies_of_last_models():
+    for words, images in STUDIED.items():
+        name = words if "(" in words else f"{words}, IID"
+        (line,) = [one for one in RESULTS.splitlines() if one.startswith(f"| {name} |")]
+        runs = pd.read_csv(FULL / f"accuracy_{images}_runs.csv")
+        means = (
+            100 * runs.dropna(subset="accuracy").groupby("series")["accuracy"].mean()
+        )
+        told = [cell.strip() for cell in line.strip("|").split("|")[1:3]]
+        # The table's digits are rounded, and so are those told.
+        expected = means["paper"], means.max()
+        assert [float(each) for each in told] == pytest.approx(expected, abs=0.06)
+
+
 def full_runs(figure, sweep):
     runs = pd.read_csv(FULL / f"{figure}_runs.csv")
     return runs[runs["sweep"] == sweep]

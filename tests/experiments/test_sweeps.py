@@ -1,5 +1,6 @@
 """Are the runs behind the figures those of the protocol, and trained once each?"""
 
+import functools
 import re
 
 import jax
@@ -13,10 +14,16 @@ from tests import toy
 from tests.commands import ROOT
 
 
+@functools.cache
+def runs_of(name, scale="full"):
+    """Many tests look at the same runs."""
+    return sweeps.runs_of(name, scale, {"data.dir": "there"})
+
+
 @pytest.mark.parametrize("scale", sweeps.SCALES)
 @pytest.mark.parametrize("name", sweeps.SWEEPS)
 def test_sweeps_are_runs_with_names_of_their_own(name, scale):
-    runs = sweeps.runs_of(name, scale, {"data.dir": "there"})
+    runs = runs_of(name, scale)
     assert len({run.name for run in runs}) == len(runs)
     what, longest = sweeps.SWEEPS[name], sweeps.SCALES[scale].rounds
     caps = {int(what.changes.get("length.rounds", 0)), 50}  # 50: without noise
@@ -51,9 +58,7 @@ def test_the_full_scale_has_the_seeds_of_the_protocol():
     for setting, names in expected.items():
         first, last = map(int, told[setting].split(" to "))
         for name in names:
-            runs = [
-                run for run in sweeps.runs_of(name, "full", {}) if not run.series.once
-            ]
+            runs = [run for run in runs_of(name) if not run.series.once]
             assert {run.seed for run in runs} == set(range(first, last + 1))
             assert all(seen.setdefault(run.seed, setting) == setting for run in runs)
             trained = [run for run in runs if run.trained is not None]
@@ -66,8 +71,8 @@ def test_the_full_scale_has_the_seeds_of_the_protocol():
 
 
 def test_series_of_the_protocol():
-    def series(sweep, **only):
-        runs = sweeps.runs_of(sweep, "full", {})
+    def series(sweep):
+        runs = runs_of(sweep)
         return {run.series.label: run.trained or run.planned for run in runs}
 
     assert [s.value for s in sweeps.SWEEPS["tradeoff"].series[:5]] == [
@@ -78,16 +83,16 @@ def test_series_of_the_protocol():
         assert settings.pop("DP-SparFL").schedule.keep_rate == 0
         assert {one.schedule.keep_rate for one in settings.values()} == {keep}
     rounds = {
-        sweep: {run.trained.length.rounds for run in sweeps.runs_of(sweep, "full", {})}
+        sweep: {run.trained.length.rounds for run in runs_of(sweep)}
         for sweep in ("clipping_fashion", "clipping_cifar", "clip_mnist", "clip_cifar")
     }
     assert [*rounds.values()] == [{30}, {20}, {20}, {10}]
-    for run in sweeps.runs_of("clip_fashion", "full", {}):
+    for run in runs_of("clip_fashion"):
         assert run.trained.length.eval_on == "validation"
         assert run.seed in (1000, 1001)
     trained = {
         (run.series.label, run.series.value)
-        for run in sweeps.runs_of("robust_margin", "full", {})
+        for run in runs_of("robust_margin")
         if run.trained is not None
     }
     assert trained == {("DP-SparFL", 0), ("DP-SparFL", 2)}
@@ -106,7 +111,7 @@ def test_a_chosen_clip_norm_is_that_of_the_full_scale_alone(monkeypatch):
     assert clip_norms("accuracy_options", "full") == {20}
 
 
-def test_clipping_arms_are_equal_where_their_bounds_are(tmp_path):
+def test_clipping_arms_are_equal_where_their_bounds_are():
     """Unadjusted clipping at sqrt(s) C is adjusted clipping at C."""
 
     def params(clipping, clip_norm):
@@ -129,7 +134,7 @@ def test_equal_runs_of_several_sweeps_are_trained_once():
     homes: dict[str, config.RunConfig] = {}
     shared = 0
     for name in sweeps.SWEEPS:
-        for run in sweeps.runs_of(name, "full", {}):
+        for run in runs_of(name):
             if run.trained is not None:
                 shared += run.home in homes
                 assert homes.setdefault(run.home, run.trained) == run.trained
@@ -137,5 +142,5 @@ def test_equal_runs_of_several_sweeps_are_trained_once():
     assert len(set(digests)) == len(digests)
     # Five seeds of one setting in privacy_level, solver, accountant and noise_aware.
     assert shared >= 15
-    (paper, *_) = sweeps.runs_of("accuracy_options", "full", {})
+    (paper, *_) = runs_of("accuracy_options")
     assert paper.home == "accuracy_fashion/seed=0"
