@@ -324,6 +324,26 @@ def test_averages_of_models_have_a_panel_of_their_own():
     assert average[["x", "y"]].to_numpy().tolist() == [[4, 0.3]]
 
 
+def test_what_needs_no_training_is_tabulated_drawn_and_judged(tmp_path):
+    done = call_program(
+        *("experiments.figures", "--figure=solver", "--scale=quick", "--plan_only"),
+        f"--out={tmp_path}",
+    )
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "quick"
+    points = pd.read_csv(folder / "solver.csv")
+    assert set(points["panel"]) == {"objective", "running_delay", "keep_rate"}
+    runs = pd.read_csv(folder / "solver_runs.csv")
+    assert set(runs["seed"]) == {0, 1, 2}
+    last = points.groupby(["panel", "series", "seed"])["x"].max()["keep_rate"]
+    ends = runs.set_index(["series", "seed"])["rounds"]
+    assert (last.sort_index() == ends.sort_index()).all()  # every seed to its end
+    assert "accuracy" not in runs
+    assert (folder / "solver.png").is_file()
+    assert "=> not run (3 of 10 seeds)" in done.stdout
+    assert "| not run (3 of 10 seeds) | 3 |" in (folder / "claims.md").read_text()
+
+
 def test_bad_requests_are_refused(tmp_path):
     out = f"--out={tmp_path}"
     done = run_program("experiments.figures", "--figure=fig9", out)
