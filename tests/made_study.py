@@ -58,7 +58,7 @@ class Study:
             }
             for sweep in ("tradeoff", "tradeoff_warm"):
                 yield from self.rows(sweep, f"lambda = {tradeoff}", tradeoff, **found)
-        yield from self.rows("tradeoff", "all kept", mean_delay_s=1)
+        yield from self.rows("tradeoff", "all kept", mean_delay_s=1, queue_ratio=2)
         for bound in (5, 10, 15, 20):
             found = {"common_delay_s": 300 - bound, "delay_s": 300 + bound}
             found["settled_accuracy"] = 0.5 + bound / 100

@@ -178,8 +178,8 @@ _PAPERS: tuple[Claim, ...] = (
         "theorem3",
         "The bound on all queues is kept",
         "Theorem 3",
-        "norm of all queues over its bound, at its largest over rounds and lambda "
-        "(exact)",
+        "norm of all queues over its bound, at its largest over rounds, lambda and "
+        "both starts of the delay queue (exact)",
         claim_tests.queue_bound,
     ),
 )

@@ -62,7 +62,7 @@ def test_all_claims_hold_in_a_study_made_so(study, tmp_path):
         ("delay_minimization", "CIFAR-10, end against start", 81.8),
         ("constraints:participation", "IID MNIST", 0),
         ("theorem1", "largest of 6 measurements", 0.02),
-        ("theorem3", "largest of 50 runs", 0.5),
+        ("theorem3", "largest of 100 runs", 0.5),
         ("sparse_delay:noniid", "random", -23.1),
         ("solver", "kept", 10),
         ("accountant", "rounds", 30),
