@@ -3,7 +3,8 @@
     dpsparfl claims --results=experiments/results/full
 
 reads the tables beside the figures, prints a verdict on every claim (`--markdown`: as a
-Markdown table) and writes claims.json into the same folder. It never trains.
+Markdown table) and writes claims.json and claims.md into the same folder. It never
+trains. How claims are judged is fixed in experiments/paper/PROTOCOL.md.
 """
 
 import pathlib

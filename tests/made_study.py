@@ -14,7 +14,6 @@ FIGURES = {
     "clipping_cifar": "clipping",
     "tradeoff_warm": "tradeoff",
     "policies_mnist": "policies_delay",
-    "policies_cifar": "policies_delay",
     "policies_cifar_ours": "policies_delay",
 }  # of sweeps that are not named as their figure
 
@@ -22,78 +21,92 @@ FIGURES = {
 class Study:
     """Made-up tables of a study in which every claim is true."""
 
-    def __init__(self, seeds=4):
-        self.seeds = range(seeds)
+    def __init__(self, planned=10, trained=5):
+        self.planned, self.trained = planned, trained
         self.random = np.random.default_rng(0)
         rows = [*self.points(), *self.policies(), *self.pairs()]
-        self.runs = pd.DataFrame(rows, columns=[*claim_data.KEY, *self.blank()])
-        self.curves = {"policies_accuracy": [], "noniid": [], "imbalance": []}
-        for setting in SETTINGS.values():
-            self.curves[setting.figure] += self.panels(setting.tag)
-        columns = [*claim_data.POINT, "y"]
-        self.curves = {
-            name: pd.DataFrame(rows, columns=columns)
-            for name, rows in self.curves.items()
-        }
-
-    def blank(self):
-        return dict.fromkeys(claim_data.MEASURES, math.nan)
+        self.runs = pd.DataFrame(rows, columns=[*claim_data.KEY, *claim_data.MEASURES])
+        bound = [
+            ("bound", series, seed, x, y)
+            for seed in range(3)
+            for x in (10, 20)
+            for series, y in (("measured, mean so far", 8.0), ("bound", 400.0))
+        ]
+        self.bound = pd.DataFrame(bound, columns=[*claim_data.POINT, "y"])
 
     def rows(self, sweep, series, value=math.nan, **measures):
         """A run a seed; every measure differs a little from seed to seed."""
-        return [
-            {"sweep": sweep, "series": series, "value": value, "seed": seed}
-            | self.blank()
-            | {name: x * self.random.uniform(0.999, 1) for name, x in measures.items()}
-            for seed in self.seeds
-        ]
+        for seed in range(self.planned):
+            row = {"sweep": sweep, "series": series, "value": value, "seed": seed}
+            for name, x in measures.items():
+                if name not in claim_data.PLANNED and seed >= self.trained:
+                    x = x if name in ("epsilon_wasted", "queue_ratio") else math.nan
+                row[name] = x * self.random.uniform(0.999, 1)
+            yield row
 
     def points(self):
         for sweep in ("clipping_fashion", "clipping_cifar"):
             for keep in (0.1, 0.5, 0.9):
-                yield from self.rows(sweep, "adjusted", keep, accuracy=0.8)
-                yield from self.rows(sweep, "unadjusted", keep, accuracy=0.7)
-        for tradeoff, accuracy in ((1, 0.5), (10, 0.6), (50, 0.8), (200, 0.7)):
-            found = {"accuracy": accuracy, "mean_delay_s": 100 + math.log10(tradeoff)}
-            for sweep in ("tradeoff", "tradeoff_warm", "fairness"):
+                yield from self.rows(sweep, "adjusted", keep, settled_accuracy=0.8)
+                yield from self.rows(sweep, "unadjusted", keep, settled_accuracy=0.7)
+        lambdas = {1: 0.5, 10: 0.6, 50: 0.8, 100: 0.75, 200: 0.58}
+        for tradeoff, accuracy in lambdas.items():
+            found = {
+                "settled_accuracy": accuracy,
+                "mean_delay_s": 100 + 10 * math.log10(tradeoff),
+                "queue_ratio": 0.5,
+            }
+            for sweep in ("tradeoff", "tradeoff_warm"):
                 yield from self.rows(sweep, f"lambda = {tradeoff}", tradeoff, **found)
-        yield from self.rows("tradeoff", "all kept", accuracy=0.99, mean_delay_s=1)
+        yield from self.rows("tradeoff", "all kept", mean_delay_s=1, queue_ratio=2)
         for bound in (5, 10, 15, 20):
             found = {"common_delay_s": 300 - bound, "delay_s": 300 + bound}
-            found["accuracy"] = 0.5 + bound / 100
+            found["settled_accuracy"] = 0.5 + bound / 100
             yield from self.rows("privacy_level", f"[2, {bound}]", bound, **found)
+        for target in (80, 120, 160, 200):
+            yield from self.rows(
+                *("delay_targets", "lambda = 50", target),
+                mean_delay_s=target,
+                keep_rate=target / 400,
+            )
 
     def policies(self):
         for setting in SETTINGS.values():
-            for place, name in enumerate(POLICIES):
-                yield from self.rows(
-                    setting.sweep,
-                    name,
-                    common_delay_s=1000 + 100 * place,
-                    mean_delay_s=120,
-                    delay_target_s=120,
-                    first_delay_s=100 + 10 * place,
-                    last_delay_s=200,
-                    participation_gap=0,
-                    accuracy=0.8 - 0.05 * place,
-                    epsilon_margin=0.1,
-                )
+            for sweep in (setting.sweep, setting.sparse):
+                for place, name in enumerate(POLICIES):
+                    yield from self.rows(
+                        sweep,
+                        name,
+                        common_delay_s=1000 + 100 * place,
+                        mean_delay_s=120,
+                        delay_target_s=120,
+                        first_delay_s=100 + 10 * place,
+                        last_delay_s=200,
+                        participation_gap=0,
+                        epsilon_margin=0.1,
+                        settled_accuracy=0.8 - 0.05 * place,
+                        equal_time_accuracy=0.8 - 0.1 * place,
+                        reach_s=1000 + 500 * place,
+                    )
             yield from self.rows(setting.sweep, "all kept", common_delay_s=1)
 
     def pairs(self):
-        yield from self.rows("solver", "joint", keep_rate=0.5, mean_delay_s=120)
-        yield from self.rows("solver", "paper", keep_rate=0.4, mean_delay_s=120)
-        yield from self.rows("accountant", "PLD", rounds=90)
-        yield from self.rows("accountant", "RDP", rounds=60)
-
-    def panels(self, tag):
-        """Slower policies are evaluated alike often, up to other rounds and times."""
-        for seed in self.seeds:
-            for place, name in enumerate((*POLICIES, "all kept")):
-                for count in (10, 20, 30, 40 + 10 * place):
-                    y = 0.5 - 0.05 * place + count / 200 * self.random.uniform(0.99, 1)
-                    yield f"accuracy{tag}", name, seed, count, y
-                    yield f"accuracy_time{tag}", name, seed, count * (1 + place), y
+        yield from self.rows(
+            *("solver", "joint"), keep_rate=0.5, mean_delay_s=120, settled_accuracy=0.8
+        )
+        yield from self.rows(
+            *("solver", "paper"), keep_rate=0.4, mean_delay_s=120, settled_accuracy=0.7
+        )
+        yield from self.rows("accountant", "PLD", rounds=90, settled_accuracy=0.8)
+        yield from self.rows("accountant", "RDP", rounds=60, settled_accuracy=0.7)
+        yield from self.rows("noise_aware", "noise-aware", settled_accuracy=0.8)
+        yield from self.rows("noise_aware", "not noise-aware", settled_accuracy=0.7)
+        for margin, wasted, accuracy in ((0, 0.5, 0.7), (2, 0.1, 0.8)):
+            yield from self.rows(
+                *("robust_margin", "DP-SparFL", margin),
+                epsilon_wasted=wasted,
+                settled_accuracy=accuracy,
+            )
 
     def change(self, sweep, **functions):
         """Puts every measure of a sweep through its function."""
@@ -101,21 +114,24 @@ class Study:
         for name, function in functions.items():
             self.runs.loc[rows, name] = function(self.runs.loc[rows, name])
 
+    def put(self, sweep, measure, of_series):
+        """Gives a measure of some series these values, one a seed."""
+        rows = self.runs["sweep"].eq(sweep) & (self.runs["seed"] < self.trained)
+        for series, values in of_series.items():
+            self.runs.loc[rows & self.runs["series"].eq(series), measure] = values
+
     def swap(self, sweep, one, other):
         self.change(sweep, series=lambda names: names.replace({one: other, other: one}))
 
-    def upside_down(self, setting, *panels):
-        points = self.curves[setting.figure]
-        rows = points["panel"].isin([panel + setting.tag for panel in panels])
-        points.loc[rows, "y"] = 1 - points.loc[rows, "y"]
+    def tables(self):
+        return claim_data.Tables(self.runs, self.bound)
 
     def write(self, folder):
         folder.mkdir(exist_ok=True)
         figures = self.runs["sweep"].replace(FIGURES)
         for figure, rows in self.runs.groupby(figures):
             rows.to_csv(folder / f"{figure}_runs.csv", index=False)
-        for figure, points in self.curves.items():
-            points.to_csv(folder / f"{figure}.csv", index=False)
+        self.bound.to_csv(folder / "bound.csv", index=False)
         return folder
 
 
@@ -127,14 +143,16 @@ def scale(factor):
     return lambda values: factor * values
 
 
-def break_accuracy(study, setting):
-    study.upside_down(setting, "accuracy", "accuracy_time")
-    study.change(setting.sweep, accuracy=mirror(0.5))
-
-
 def break_lambda_delay(study):
     for sweep in ("tradeoff", "tradeoff_warm"):
         study.change(sweep, mean_delay_s=mirror(100))
+
+
+def break_late_delay(study):
+    for key in ("mnist", "cifar10"):
+        study.change(
+            SETTINGS[key].sweep, first_delay_s=mirror(150), last_delay_s=scale(0.1)
+        )
 
 
 def break_everywhere(**functions):
@@ -145,10 +163,31 @@ def break_everywhere(**functions):
     return change
 
 
-def of_settings(claim, keys, change):
+def break_theorem1(study):
+    study.bound.loc[study.bound["series"] == "bound", "y"] = 7.0
+
+
+def break_solver(study):
+    """Less is kept, and more time is taken."""
+    study.change("solver", keep_rate=mirror(0.5))
+    study.runs.loc[study.runs["series"] == "joint", "mean_delay_s"] *= 1.05
+
+
+def break_robustness(study):
+    study.change(
+        "robust_margin",
+        epsilon_wasted=mirror(0.3),
+        settled_accuracy=mirror(0.5),
+    )
+
+
+def in_settings(claim, where, **functions):
+    """The same change makes a claim about each setting false."""
     return {
-        f"{claim}:{key}": lambda study, setting=SETTINGS[key]: change(study, setting)
-        for key in keys
+        f"{claim}:{key}": lambda study, setting=setting: study.change(
+            getattr(setting, where), **functions
+        )
+        for key, setting in SETTINGS.items()
     }
 
 
@@ -156,32 +195,29 @@ def of_settings(claim, keys, change):
 BREAKS = {
     "clipping:fashion": lambda s: s.swap("clipping_fashion", "adjusted", "unadjusted"),
     "clipping:cifar": lambda s: s.swap("clipping_cifar", "adjusted", "unadjusted"),
-    "lambda_optimum": lambda s: s.change("tradeoff", accuracy=mirror(0.5)),
+    "lambda_optimum": lambda s: s.change("tradeoff", settled_accuracy=mirror(0.5)),
     "lambda_delay": break_lambda_delay,
-    "privacy_accuracy": lambda s: s.change("privacy_level", accuracy=mirror(0.5)),
+    "privacy_accuracy": lambda s: s.change(
+        "privacy_level", settled_accuracy=mirror(0.5)
+    ),
     "privacy_delay": lambda s: s.change("privacy_level", common_delay_s=mirror(300)),
-    **of_settings(
-        "policies_accuracy",
-        SETTINGS,
-        break_accuracy,
-    ),
-    **of_settings(
-        "policies_delay",
-        SETTINGS,
-        lambda s, setting: s.change(setting.sweep, common_delay_s=mirror(1000)),
-    ),
-    **of_settings(
-        "delay_minimization",
-        ("mnist", "cifar10", "cifar10_ours"),
-        lambda s, setting: s.change(
-            setting.sweep, first_delay_s=mirror(150), last_delay_s=scale(0.1)
-        ),
-    ),
+    **in_settings("policies_accuracy", "sweep", settled_accuracy=mirror(0.5)),
+    **in_settings("policies_delay", "sweep", common_delay_s=mirror(1000)),
+    "delay_minimization": break_late_delay,
     "epsilon": lambda s: s.change("noniid", epsilon_margin=scale(-1)),
     "constraints:delay": break_everywhere(mean_delay_s=scale(1.05)),
     "constraints:participation": break_everywhere(
         participation_gap=lambda gap: gap + 0.1
     ),
-    "solver": lambda s: s.swap("solver", "joint", "paper"),
+    "theorem1": break_theorem1,
+    "theorem3": lambda s: s.change("tradeoff_warm", queue_ratio=scale(3)),
+    **in_settings("sparse_delay", "sparse", common_delay_s=mirror(1000)),
+    "sparse_accuracy": lambda s: s.change(
+        "sparse_noniid", settled_accuracy=mirror(0.5)
+    ),
+    "solver": break_solver,
+    "solver_accuracy": lambda s: s.change("solver", settled_accuracy=mirror(0.5)),
     "accountant": lambda s: s.swap("accountant", "PLD", "RDP"),
+    "noise_aware": lambda s: s.swap("noise_aware", "noise-aware", "not noise-aware"),
+    "robustness": break_robustness,
 }

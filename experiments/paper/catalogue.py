@@ -16,6 +16,7 @@ class Panel(NamedTuple):
     x: str
     y: str
     tag: str = ""  # tells panels of a figure apart that draw the same
+    multiples: bool = False  # drawn once for every series: curves that would cross
 
     @property
     def name(self) -> str:
@@ -38,14 +39,16 @@ class Figure(NamedTuple):
 
 
 _ROUND, _HOURS, _ACCURACY = "round", "simulated time (h)", "test accuracy"
+_SETTLED = "settled test accuracy"
 _CUMULATIVE = "cumulative delay (h)"
-_KEPT = ("keep rate s", _ACCURACY)
+_KEPT = ("keep rate s", _SETTLED)
 _SHARES = ("participation rate beta", "share of rounds")
 _TARGET, _LEAST_KEPT = r"$d_\mathrm{avg}$", r"$s_\mathrm{th}$"
 _TARGETS = (f"delay target {_TARGET} (s)", "mean round delay (s)")
-_CLIP, _KEPT_MEAN = ("clip norm C", _ACCURACY), "mean keep rate"
+_CLIP, _KEPT_MEAN = ("clip norm C", "validation accuracy"), "mean keep rate"
 _ERROR, _MARGIN = "error of known gains (dB)", "planned margin (dB)"
 _WASTED, _MEAN_DELAY = "epsilon spent for nothing", "mean round delay (s)"
+_SCALED, _LARGEST, _NORM = "queue / lambda", "largest |queue|", "norm of all queues"
 _AFFORDED = ("epsilon asked", "participations")
 
 
@@ -60,8 +63,14 @@ def _delay(sweep: str, title: str, tag: str = "") -> Panel:
     return Panel(sweep, "delay", title, _ROUND, _CUMULATIVE, tag)
 
 
-def _three(sweep: str, title: str) -> tuple[Panel, ...]:
-    return *_learning(sweep, title), _delay(sweep, title)
+def _settled(sweep: str, title: str, tag: str = "") -> Panel:
+    return Panel(sweep, "settled", title, _SETTLED, "", tag)
+
+
+def _four(sweep: str, title: str, *, multiples: bool = False) -> tuple[Panel, ...]:
+    rounds, times = _learning(sweep, title)
+    curves = rounds._replace(multiples=multiples), times
+    return *curves, _settled(sweep, title), _delay(sweep, title)
 
 
 _MNIST_CIFAR = (
@@ -75,8 +84,8 @@ FIGURES: dict[str, Figure] = {
         "Fig. 2",
         "unadjusted clip norm C against adjusted sqrt(s) C, over keep rates s",
         (
-            Panel("clipping_fashion", "last_accuracy", "Fashion-MNIST", *_KEPT),
-            Panel("clipping_cifar", "last_accuracy", "CIFAR-10", *_KEPT, ":cifar10"),
+            Panel("clipping_fashion", "settled_over", "Fashion-MNIST", *_KEPT),
+            Panel("clipping_cifar", "settled_over", "CIFAR-10", *_KEPT, ":cifar10"),
         ),
         ("clipping",),
     ),
@@ -84,7 +93,7 @@ FIGURES: dict[str, Figure] = {
         "Fig. 3",
         "accuracy and delay over lambda, Fashion-MNIST, IID",
         (
-            *_three("tradeoff", "Fashion-MNIST"),
+            *_four("tradeoff", "Fashion-MNIST"),
             _delay("tradeoff_warm", "delay queue warm-started (ours)", "_warm"),
         ),
         ("lambda_optimum", "lambda_delay"),
@@ -92,13 +101,17 @@ FIGURES: dict[str, Figure] = {
     "privacy_level": Figure(
         "Fig. 4",
         "accuracy and delay for ranges of epsilon, Fashion-MNIST",
-        _three("privacy_level", "Fashion-MNIST"),
+        _four("privacy_level", "Fashion-MNIST"),
         ("privacy_accuracy", "privacy_delay"),
     ),
     "policies_accuracy": Figure(
         "Fig. 5",
         "accuracy of the policies, IID",
-        tuple(panel for about in _MNIST_CIFAR for panel in _learning(*about)),
+        tuple(
+            panel
+            for about in _MNIST_CIFAR
+            for panel in (*_learning(*about), _settled(*about))
+        ),
         ("policies_accuracy",),
     ),
     "policies_delay": Figure(
@@ -110,37 +123,55 @@ FIGURES: dict[str, Figure] = {
     "noniid": Figure(
         "Fig. 7",
         "policies with Dirichlet(0.2) labels, Fashion-MNIST",
-        _three("noniid", "Fashion-MNIST, Dirichlet(0.2)"),
+        _four("noniid", "Fashion-MNIST, Dirichlet(0.2)", multiples=True),
         ("policies_accuracy", "policies_delay"),
     ),
     "imbalance": Figure(
         "Fig. 8",
         "policies with clients of 300, 600, 1800 and 2100 images, Fashion-MNIST",
-        _three("imbalance", "Fashion-MNIST, unequal sizes"),
+        _four("imbalance", "Fashion-MNIST, unequal sizes"),
         ("policies_accuracy", "policies_delay"),
+    ),
+    "policies_sparse": Figure(
+        "ours",
+        "policies whose baselines keep as much as DP-SparFL does on average",
+        (
+            _delay("sparse_mnist", "MNIST", ":mnist"),
+            _delay("sparse_cifar", "CIFAR-10, sigma 0.6 (ours)", ":cifar10_ours"),
+            _delay("sparse_noniid", "Fashion-MNIST, Dirichlet(0.2)", ":noniid"),
+            _delay("sparse_imbalance", "Fashion-MNIST, unequal sizes", ":imbalance"),
+            *_learning("sparse_noniid", "Fashion-MNIST, Dirichlet(0.2)", ":noniid"),
+            _settled("sparse_noniid", "Fashion-MNIST, Dirichlet(0.2)", ":noniid"),
+        ),
+        ("sparse_delay", "sparse_accuracy"),
     ),
     "fairness": Figure(
         "Theorem 3",
-        "queues, participation and mean delay for several lambda, MNIST",
+        "queues and participation for several lambda, Fashion-MNIST; mean delay and "
+        "keep rate over delay targets, MNIST",
         (
-            Panel("fairness", "delay_queue", "delay queue", _ROUND, "queue / lambda"),
-            Panel("fairness", "fairness_queue", "fairness", _ROUND, "largest |queue|"),
-            Panel("fairness", "participation", "participation", *_SHARES),
-            Panel("delay_targets", "mean_delay", "mean delay", *_TARGETS),
+            Panel("tradeoff_warm", "delay_queue", "delay queue", _ROUND, _SCALED),
+            Panel("tradeoff_warm", "fairness_queue", "fairness", _ROUND, _LARGEST),
+            Panel("tradeoff_warm", "participation", "participation", *_SHARES),
+            Panel("delay_targets", "mean_delay", "mean delay, MNIST", *_TARGETS),
+            Panel(
+                *("delay_targets", "kept", "keep rate, MNIST", _TARGETS[0]),
+                *(_KEPT_MEAN, ":target"),
+            ),
         ),
-        ("constraints", "epsilon"),
+        ("constraints", "epsilon", "delay_choice"),
     ),
     "queues": Figure(
         "Theorem 3",
-        "the norm of all queues beside what Theorem 3 allows, MNIST",
-        (Panel("fairness", "queue_norm", "all queues", _ROUND, "norm of all queues"),),
-        (),
+        "the norm of all queues beside what Theorem 3 allows, Fashion-MNIST",
+        (Panel("tradeoff_warm", "queue_norm", "all queues", _ROUND, _NORM),),
+        ("theorem3",),
     ),
     "bound": Figure(
         "Theorem 1",
         "the convergence bound's terms beside the measured gradient norm",
         (Panel("bound", "bound", "Fashion-MNIST", _ROUND, "squared gradient norm"),),
-        (),
+        ("theorem1",),
     ),
     "solver": Figure(
         "ours",
@@ -150,8 +181,20 @@ FIGURES: dict[str, Figure] = {
             Panel("solver", "running_delay", "delay", _ROUND, "mean so far (s)"),
             Panel("solver", "keep_rate", "keep rate", _ROUND, "mean so far"),
             Panel("solver", "accuracy", "accuracy", _ROUND, _ACCURACY),
+            _settled("solver", "settled"),
         ),
-        ("solver",),
+        ("solver", "solver_accuracy"),
+    ),
+    "noise_aware": Figure(
+        "ours",
+        "keep rates that weigh sparsification against noise, beside the paper's",
+        (
+            Panel("noise_aware", "keep_rate", "keep rate", _ROUND, "mean so far"),
+            Panel("noise_aware", "running_delay", "delay", _ROUND, "mean so far (s)"),
+            Panel("noise_aware", "accuracy", "accuracy", _ROUND, _ACCURACY),
+            _settled("noise_aware", "settled"),
+        ),
+        ("noise_aware",),
     ),
     **{
         f"accuracy_{name}": Figure(
@@ -159,7 +202,10 @@ FIGURES: dict[str, Figure] = {
             "more accuracy at the paper's epsilons: averages and an earlier end, "
             "settings that spend epsilon well, and a linear model on fixed features",
             (
-                Panel(f"accuracy_{name}", "accuracy", title, _ROUND, _ACCURACY),
+                Panel(
+                    *(f"accuracy_{name}", "accuracy", title, _ROUND, _ACCURACY),
+                    multiples=name == "noniid",
+                ),
                 Panel(
                     f"accuracy_{name}",
                     "accuracy_averaged",
@@ -192,15 +238,11 @@ FIGURES: dict[str, Figure] = {
             Panel("robust_error", "late", "no margin", _ERROR, "late uploads"),
             Panel("robust_error", "wasted", "no margin", _ERROR, _WASTED),
             Panel("robust_error", "round_delay", "no margin", _ERROR, _MEAN_DELAY),
-            Panel("robust_error", "last_accuracy", "no margin", _ERROR, _ACCURACY),
             Panel("robust_margin", "wasted", "error 1 dB", _MARGIN, _WASTED, ":m"),
             Panel(
                 "robust_margin", "round_delay", "error 1 dB", _MARGIN, _MEAN_DELAY, ":m"
             ),
-            Panel(
-                *("robust_margin", "last_accuracy", "error 1 dB", _MARGIN, _ACCURACY),
-                ":m",
-            ),
+            Panel("robust_margin", "settled_over", "error 1 dB", _MARGIN, _SETTLED),
             Panel(
                 *("robust_late", "round_delay", "DP-SparFL, error 1 dB", _MARGIN),
                 *(_MEAN_DELAY, ":late"),
@@ -210,7 +252,7 @@ FIGURES: dict[str, Figure] = {
                 "uploads over their energy",
             ),
         ),
-        (),
+        ("robustness",),
     ),
     "accountant": Figure(
         "ours",
@@ -218,19 +260,18 @@ FIGURES: dict[str, Figure] = {
         (
             Panel("accountant", "afforded", "what a client affords", *_AFFORDED),
             Panel("accountant", "accuracy", "accuracy", _ROUND, _ACCURACY),
+            _settled("accountant", "settled"),
         ),
         ("accountant",),
     ),
     STUDY: Figure(
         "left open",
-        "what the paper leaves open: clip norm and batch (trained on seed 1000), delay "
+        "what the paper leaves open: clip norm (trained, by validation images), delay "
         "target, least keep rate, CPU cycles and energy (planned)",
         (
-            Panel("clip_fashion", "last_accuracy", "Fashion-MNIST", *_CLIP),
-            Panel("clip_mnist", "last_accuracy", "MNIST, 10 rounds", *_CLIP, ":mnist"),
-            Panel(
-                "clip_cifar", "last_accuracy", "CIFAR-10, 10 rounds", *_CLIP, ":cifar"
-            ),
+            Panel("clip_fashion", "tuning", "Fashion-MNIST, 20 rounds", *_CLIP),
+            Panel("clip_mnist", "tuning", "MNIST, 20 rounds", *_CLIP, ":mnist"),
+            Panel("clip_cifar", "tuning", "CIFAR-10, 10 rounds", *_CLIP, ":cifar"),
             Panel("delay_target", "kept", "delay target", f"{_TARGET} (s)", _KEPT_MEAN),
             Panel("delay_target", "mean_delay", "delay target", *_TARGETS),
             Panel(

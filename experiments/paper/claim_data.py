@@ -1,6 +1,7 @@
 """The tables of a finished study, read back and checked."""
 
 import pathlib
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ import pandas as pd
 from dpsparfl_jax.errors import InputError
 
 KEY = ["sweep", "series", "value", "seed"]
-MEASURES = [
+PLANNED = [
     "rounds",
     "participations",
     "delay_s",
@@ -21,31 +22,36 @@ MEASURES = [
     "keep_rate",
     "participation_gap",
     "epsilon_margin",
+]
+# Tables without trained runs, and tables of earlier versions, lack some of these.
+OPTIONAL = [
+    "epsilon_wasted",
+    "queue_ratio",
     "trained_rounds",
     "accuracy",
-    "trained_delay_s",
+    "best_accuracy",
+    "settled_accuracy",
+    "equal_time_accuracy",
+    "reach_s",
 ]
+MEASURES = [*PLANNED, *OPTIONAL]
 POINT = ["panel", "series", "seed", "x"]
+_ACCURACIES = [name for name in OPTIONAL if name.endswith("accuracy")]
 
 
 class Tables(NamedTuple):
-    """All runs of a study (a row a run), and the drawn points of some figures."""
+    """All runs of a study (a row a run), and the drawn points of Theorem 1's bound."""
 
     runs: pd.DataFrame
-    curves: dict[str, pd.DataFrame]
+    bound: pd.DataFrame
 
     def sweep(self, name: str) -> pd.DataFrame:
         """The runs of one sweep; none if it was not run."""
         return self.runs[self.runs["sweep"] == name]
 
-    def panel(self, figure: str, name: str) -> pd.DataFrame:
-        """The points of a panel; none if it was not drawn."""
-        points = self.curves.get(figure, pd.DataFrame(columns=[*POINT, "y"]))
-        return points[points["panel"] == name]
 
-
-def read(folder: pathlib.Path, figures: tuple[str, ...]) -> Tables:
-    """Reads all runs of a folder and the points of these figures.
+def read(folder: pathlib.Path) -> Tables:
+    """Reads all runs of a folder, and the points of Theorem 1's bound.
 
     Raises:
         InputError: No such folder, no tables in it, or a table that is not what it
@@ -56,11 +62,10 @@ def read(folder: pathlib.Path, figures: tuple[str, ...]) -> Tables:
     paths = sorted(folder.glob("*_runs.csv"))
     if not paths:
         raise InputError(f"{folder} holds no table of runs (FIGURE_runs.csv).")
-    points = {figure: folder / f"{figure}.csv" for figure in figures}
-    curves = {
-        name: _read_points(path) for name, path in points.items() if path.exists()
-    }
-    return Tables(_pool([_read_runs(path) for path in paths], folder), curves)
+    bound, points = folder / "bound.csv", pd.DataFrame(columns=[*POINT, "y"])
+    if bound.exists():
+        points = _read_points(bound)
+    return Tables(_pool([_read_runs(path) for path in paths], folder), points)
 
 
 def wide(runs: pd.DataFrame, measure: str, by: str = "series") -> pd.DataFrame:
@@ -95,21 +100,25 @@ def _pool(tables: list[pd.DataFrame], folder: pathlib.Path) -> pd.DataFrame:
 
 
 def _read_runs(path: pathlib.Path) -> pd.DataFrame:
-    runs = _read(path, KEY, ["value", *MEASURES])
+    runs = _read(path, KEY, ["value", *PLANNED], OPTIONAL)
     _refuse_twice(path, runs, KEY)
-    _check_shares(path, runs["accuracy"])
+    if not runs[_ACCURACIES].stack().dropna().between(0, 1).all():
+        raise InputError(f"{path}: accuracies must be between 0 and 1.")
     return runs
 
 
 def _read_points(path: pathlib.Path) -> pd.DataFrame:
     points = _read(path, ["panel", "series", "seed"], ["x", "y"]).dropna()
-    in_time = points["panel"].str.startswith("accuracy_time")
-    _refuse_twice(path, points[~in_time], POINT)
-    _check_shares(path, points["y"][points["panel"].str.startswith("accuracy")])
+    _refuse_twice(path, points, POINT)
     return points
 
 
-def _read(path: pathlib.Path, key: list[str], numbers: list[str]) -> pd.DataFrame:
+def _read(
+    path: pathlib.Path,
+    key: list[str],
+    numbers: list[str],
+    optional: Sequence[str] = (),
+) -> pd.DataFrame:
     columns = list(dict.fromkeys([*key, *numbers]))
     try:
         table = pd.read_csv(path, dtype=str)
@@ -119,11 +128,12 @@ def _read(path: pathlib.Path, key: list[str], numbers: list[str]) -> pd.DataFram
     missing = [name for name in columns if name not in table]
     if missing:
         raise InputError(f"{path} has no column {', '.join(missing)}.")
-    for name in ["seed", *numbers]:
+    table = table.reindex(columns=[*columns, *optional])
+    for name in ["seed", *numbers, *optional]:
         table[name] = _as_numbers(path, table[name])
     if table["seed"].isna().any():
         raise InputError(f"{path}: every row needs a seed.")
-    return table[columns]
+    return table
 
 
 def _as_numbers(path: pathlib.Path, cells: pd.Series) -> pd.Series:
@@ -141,8 +151,3 @@ def _refuse_twice(path: pathlib.Path, table: pd.DataFrame, key: list[str]) -> No
     if len(twice):
         cells = ", ".join(f"{name} {twice.iloc[0][name]}" for name in key)
         raise InputError(f"{path} has two rows for {cells}.")
-
-
-def _check_shares(path: pathlib.Path, accuracy: pd.Series) -> None:
-    if not accuracy.dropna().between(0, 1).all():
-        raise InputError(f"{path}: accuracies must be between 0 and 1.")

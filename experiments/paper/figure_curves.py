@@ -11,6 +11,7 @@ from .sweeps import SweepRun
 
 COLUMNS = ["panel", "series", "seed", "x", "y"]
 Draw = Callable[[Tables], pd.DataFrame]
+BOUND = ", bound"  # ends the name of a series that bounds another
 _HOUR = 3600.0  # s
 
 
@@ -39,15 +40,17 @@ def _accuracy_time(tables: Tables) -> pd.DataFrame:
     return _rows(hours, "hours", "accuracy")
 
 
-def _last_accuracy(tables: Tables) -> pd.DataFrame:
-    return _rows(tables.runs, "value", "accuracy")
+def _settled(tables: Tables) -> pd.DataFrame:
+    """A number a run; series stand one below the other, so that x means nothing."""
+    runs = tables.runs[~tables.runs["once"].astype(bool)]
+    return _rows(runs.assign(nothing=0.0), "nothing", "settled_accuracy")
 
 
 def _queue_norm(tables: Tables) -> pd.DataFrame:
     """All queues of a run as one number, and Theorem 3's bound of it."""
     measured = _over_rounds("queue_norm")(tables)
     bound = _over_rounds("queue_norm_bound")(tables)
-    return pd.concat([measured, bound.assign(series=bound["series"] + ", bound")])
+    return pd.concat([measured, bound.assign(series=bound["series"] + BOUND)])
 
 
 DRAWS: dict[str, Draw] = {
@@ -56,7 +59,9 @@ DRAWS: dict[str, Draw] = {
     "accuracy_averaged": lambda tables: _rows(
         tables.evaluations, "round", "accuracy_averaged"
     ),
-    "last_accuracy": _last_accuracy,
+    "settled": _settled,
+    "settled_over": lambda tables: _rows(tables.runs, "value", "settled_accuracy"),
+    "tuning": lambda tables: _rows(tables.runs, "value", "tuning_accuracy"),
     "delay": _over_rounds("cumulative_delay_s", _HOUR),
     "running_delay": _over_rounds("running_delay_s"),
     "keep_rate": _over_rounds("running_keep_rate"),
@@ -74,10 +79,15 @@ DRAWS: dict[str, Draw] = {
     "afforded": lambda tables: _rows(tables.clients, "epsilon", "afforded"),
 }
 PERCENT = (  # shares, shown in %
-    *("accuracy", "accuracy_time", "accuracy_averaged", "last_accuracy"),
-    *("late", "wasted", "energy_broken"),
+    *("accuracy", "accuracy_time", "accuracy_averaged", "settled", "settled_over"),
+    *("tuning", "late", "wasted", "energy_broken"),
 )
 DOTS = ("participation", "afforded")  # one dot a client, no line
+ROWS = ("settled",)  # one row a series
+POINTS = (  # over chosen values of a setting
+    *("settled_over", "tuning", "late", "wasted", "energy_broken", "kept"),
+    *("mean_delay", "round_delay"),
+)
 
 
 def curves(figure: Figure, tables: dict[str, Tables]) -> pd.DataFrame:

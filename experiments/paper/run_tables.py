@@ -21,6 +21,7 @@ from dpsparfl_jax.planning.schedule import Schedule
 from dpsparfl_jax.runner.own_folder import refuse_other_run
 
 from . import plans as plans_lib
+from . import run_measures
 from .sweeps import SweepRun
 
 _RUN = [
@@ -28,9 +29,12 @@ _RUN = [
     *("clients", "rounds", "participations", "delay_target_s", "delay_s"),
     *("mean_delay_s", "first_delay_s", "last_delay_s", "keep_rate"),
     *("participation_gap", "epsilon_margin", "late", "epsilon_wasted"),
-    "energy_broken",
+    *("energy_broken", "last_full_round", "queue_ratio"),
+]
+TRAINED = [  # left out of tables in which nothing was trained
     *("trained_rounds", "accuracy", "trained_delay_s", "round_wall_s", "train_wall_s"),
-    *("best_accuracy", "accuracy_averaged", "epsilon_left"),
+    *("best_accuracy", "accuracy_averaged", "epsilon_left", "settled_accuracy"),
+    *("tuning_accuracy", "reach_s", "equal_time_accuracy"),
 ]
 _SEEN = ["round", "accuracy", "accuracy_averaged", "cumulative_delay_s"]
 _MOST_ROWS = 60  # of a curve over rounds
@@ -64,29 +68,46 @@ def build(
             evaluated = recorded.rounds.dropna(subset=["accuracy"])
             evaluated = evaluated.reindex(columns=[*evaluated.columns.union(_SEEN)])
             evaluations.append(evaluated[_SEEN].assign(**label))
-            last = evaluated.iloc[-1]
-            run_rows[-1] |= {
-                "trained_rounds": len(recorded.rounds),
-                "accuracy": last["accuracy"],
-                "trained_delay_s": recorded.rounds["cumulative_delay_s"].iloc[-1],
-                "round_wall_s": recorded.rounds["device_s"].median(),
-                "train_wall_s": recorded.rounds["device_s"].sum(),
-                "epsilon_margin": _least_left(run_rows[-1], recorded),
-                "best_accuracy": evaluated["accuracy"].max(),
-                "accuracy_averaged": last["accuracy_averaged"],
-                "epsilon_left": _mean_left(recorded),
-            }
-    blank = pd.DataFrame(columns=["series", "seed", *_SEEN])
-    evaluation_rows = pd.concat(evaluations) if evaluations else blank
-    table = pd.DataFrame(run_rows, columns=_RUN)
+            run_rows[-1] |= _trained(run, run_rows[-1], recorded, evaluated)
+    blank = pd.DataFrame(columns=["series", "seed", "run", "once", *_SEEN])
+    seen = pd.concat(evaluations, ignore_index=True) if evaluations else blank
+    table = pd.DataFrame(run_rows, columns=[*_RUN, *TRAINED])
     every = pd.concat(rounds, ignore_index=True)
     table["common_delay_s"] = _common_delay(table, every)
+    table["equal_time_accuracy"] = _equal_time_accuracy(table, seen)
     return Tables(
         table.drop(columns="run"),
         _thin(every),
-        evaluation_rows.reset_index(drop=True),
+        seen,
         pd.concat(clients, ignore_index=True),
     )
+
+
+def _trained(
+    run: SweepRun,
+    planned: dict[str, Any],
+    recorded: records.RecordedRun,
+    evaluated: pd.DataFrame,
+) -> dict[str, Any]:
+    """What the records of a finished run say."""
+    last = evaluated.iloc[-1]
+    level = run_measures.level_of(run.planned)
+    return {
+        "trained_rounds": len(recorded.rounds),
+        "accuracy": last["accuracy"],
+        "trained_delay_s": recorded.rounds["cumulative_delay_s"].iloc[-1],
+        "round_wall_s": recorded.rounds["device_s"].median(),
+        "train_wall_s": recorded.rounds["device_s"].sum(),
+        "epsilon_margin": _least_left(planned, recorded),
+        "best_accuracy": evaluated["accuracy"].max(),
+        "accuracy_averaged": last["accuracy_averaged"],
+        "epsilon_left": _mean_left(recorded),
+        "settled_accuracy": run_measures.settled_accuracy(
+            evaluated, planned["last_full_round"]
+        ),
+        "tuning_accuracy": run_measures.tuning_accuracy(evaluated),
+        "reach_s": run_measures.reach_s(evaluated, level),
+    }
 
 
 def _recorded(run: SweepRun, folder: pathlib.Path) -> records.RecordedRun | None:
@@ -129,6 +150,7 @@ def _about(settings: RunConfig, schedule: Schedule) -> dict[str, Any]:
         "rounds": schedule.num_rounds,
         "participations": int(np.sum(schedule.participations)),
         "delay_target_s": settings.schedule.delay_target_s,
+        "last_full_round": run_measures.last_full_round(schedule),
     }
     if not schedule.sends.any():
         return facts
@@ -149,6 +171,7 @@ def _about(settings: RunConfig, schedule: Schedule) -> dict[str, Any]:
         "late": np.mean(schedule.late[schedule.sends]),
         "epsilon_wasted": _wasted(schedule) if private else None,
         "energy_broken": _energy_broken(settings, schedule),
+        "queue_ratio": run_measures.queue_ratio(settings, schedule),
     }
 
 
@@ -231,9 +254,26 @@ def _common_delay(table: pd.DataFrame, rounds: pd.DataFrame) -> pd.Series:
     return merged["cumulative_delay_s"]
 
 
+def _equal_time_accuracy(table: pd.DataFrame, seen: pd.DataFrame) -> list[float]:
+    """Accuracies at the largest simulated time that all series of a seed reach.
+
+    Blank for seeds some of whose series were not trained.
+    """
+    compared = table[~table["once"].astype(bool)]
+    ends = compared.groupby("seed")["trained_delay_s"].min()
+    whole = compared.groupby("seed")["trained_delay_s"].apply(lambda s: s.notna().all())
+    curves = dict(iter(seen.groupby("run")))
+    return [
+        run_measures.accuracy_at(curves[row.run], ends[row.seed])
+        if row.run in curves and whole[row.seed] and not row.once
+        else np.nan
+        for row in table.itertuples()
+    ]
+
+
 def _thin(rounds: pd.DataFrame) -> pd.DataFrame:
-    """At most so many rounds, the same for all runs."""
-    step = (
-        max(int(np.ceil(rounds["round"].max() / _MOST_ROWS)), 1) if len(rounds) else 1
-    )
-    return rounds[(rounds["round"] % step == 0) | (rounds["round"] == 1)]
+    """At most so many rounds, the same for all runs, and the last one of each."""
+    longest = rounds["round"].max() if len(rounds) else 1
+    step = max(int(np.ceil(longest / _MOST_ROWS)), 1)
+    last = rounds["round"] == rounds.groupby("run")["round"].transform("max")
+    return rounds[(rounds["round"] % step == 0) | (rounds["round"] == 1) | last]

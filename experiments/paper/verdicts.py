@@ -10,32 +10,31 @@ from . import statistics
 from .statistics import Comparison
 
 NOTE = (
-    "Effects are means over seeds of differences paired by seed, with 95% Student-t "
-    "intervals. Each interval is for its own comparison: of twenty comparisons without "
-    "any effect, about one would still seem to show one. A comparison holds if its "
-    "whole interval is on the claimed side; those that do not hold are marked."
+    "Effects are means over seeds of differences (accuracies, keep rates) or ratios "
+    "(delays) within a seed, with 95% Student-t intervals, which are per comparison. "
+    "Verdicts are by two-sided paired t-tests and by two one-sided tests of a margin, "
+    "both at 5% after Holm's correction within a claim; exact statements have no "
+    "interval. Statistics, margins and seeds were fixed before the runs "
+    "(experiments/paper/PROTOCOL.md). What lacks seeds is not run."
 )
 _WIDTH = 88  # of a terminal's lines
 _FORMATS = {
     "pp": "+.2f",
     "%": "+.1f",
-    "s per tenfold lambda": "+.2f",
+    "% per tenfold lambda": "+.1f",
     "rounds": "+.1f",
     "of rounds": ".3f",
     "epsilon": "+.2g",
+    "of the bound": ".3f",
+    "kept": ".3f",
 }
-
-
-class Part(NamedTuple):
-    """Comparisons that must all hold for the claim to hold under one condition.
-
-    If the parts of a claim differ in a number, `value` is that number and `condition`
-    says what it is.
-    """
-
-    condition: str
-    comparisons: list[Comparison]
-    value: float | None = None
+_WORDS = {  # of a claim all of whose comparisons come out so
+    statistics.HOLDS: "reproduced",
+    statistics.CONTRADICTED: "contradicted",
+    statistics.UNDECIDED: "undecided",
+    statistics.NOT_RUN: "not run",
+    statistics.TOLD: "told, not judged",
+}
 
 
 class Verdict(NamedTuple):
@@ -49,61 +48,35 @@ class Verdict(NamedTuple):
     verdict: str
 
 
-def judge(parts: Sequence[Part]) -> str:
-    """The verdict on a claim that is made under the conditions of all its parts."""
-    reasons = [_reason_undecided(part) for part in parts]
-    pairs = list(zip(parts, reasons, strict=True))
-    still_open = [part for part, reason in pairs if reason]
-    decided = [part for part, reason in pairs if not reason]
-    held = [part for part in decided if _holds(part)]
-    if not decided:
-        by_seeds = [reason for reason in reasons if "seed" in reason]
-        return f"undecided: {max(by_seeds, default=statistics.NOT_RUN)}"
-    if len(held) == len(parts):
-        return "reproduced"
-    notes = [f"undecided: {_conditions(still_open, parts)}"] if still_open else []
-    if held:
-        text = f"reproduced only under {_conditions(held, parts)}"
-    else:
-        text = "not reproduced"
-        outcomes = {each.outcome for part in decided for each in _judged(part)}
-        opposite = statistics.REVERSED in outcomes
-        notes.insert(0, "the opposite was found" if opposite else "unsettled")
-    return f"{text} ({'; '.join(notes)})" if notes else text
+def in_words(comparisons: Sequence[Comparison]) -> str:
+    """The verdict on a claim: one word, or which comparisons came out how."""
+    judged = [each for each in comparisons if each.outcome != statistics.TOLD]
+    groups: dict[str, list[str]] = {}
+    for each in judged or comparisons[:1]:
+        groups.setdefault(_word(each), []).append(each.label)
+    if not groups:
+        return _WORDS[statistics.NOT_RUN]
+    if len(groups) == 1:
+        return next(iter(groups))
+    order = [*_WORDS.values()]
+    ranked = sorted(groups, key=lambda word: _place(word, order))
+    return "; ".join(f"{word}: {', '.join(groups[word])}" for word in ranked)
 
 
-def _judged(part: Part) -> list[Comparison]:
-    return [each for each in part.comparisons if each.outcome != statistics.TOLD]
+def _word(comparison: Comparison) -> str:
+    if comparison.outcome == statistics.NO_EFFECT:
+        return f"no effect larger than {comparison.margin:g} {comparison.unit}"
+    if comparison.outcome == statistics.NOT_RUN and comparison.seeds:
+        return f"not run ({comparison.seeds} of {comparison.seeds_asked} seeds)"
+    return _WORDS[comparison.outcome]
 
 
-def _holds(part: Part) -> bool:
-    return all(each.outcome == statistics.HOLDS for each in _judged(part))
-
-
-def _reason_undecided(part: Part) -> str:
-    judged = _judged(part)
-    few = [each.seeds for each in judged if each.outcome == statistics.TOO_FEW]
-    if not judged or any(each.outcome == statistics.NOT_RUN for each in judged):
-        return statistics.NOT_RUN
-    if few:
-        count = f"{min(few)} seed{'s' if min(few) > 1 else ''}"
-        return f"{count}, {statistics.SEEDS_NEEDED} needed"
-    return ""
-
-
-def _conditions(some: Sequence[Part], parts: Sequence[Part]) -> str:
-    """Some of the parts in words: a range of their values, or a list."""
-    chosen = sorted(part.value for part in some if part.value is not None)
-    values = sorted(part.value for part in parts if part.value is not None)
-    if not chosen:
-        *names, last = [part.condition for part in some]
-        return f"{', '.join(names)} and {last}" if names else last
-    name, count = some[0].condition, len(chosen)
-    if count < len(values) and chosen == values[:count]:
-        return f"{name} <= {chosen[-1]:g}"
-    if count < len(values) and chosen == values[-count:]:
-        return f"{name} >= {chosen[0]:g}"
-    return f"{name} {', '.join(f'{value:g}' for value in chosen)}"
+def _place(word: str, order: Sequence[str]) -> float:
+    """Where a word stands in a verdict: no effect after what was contradicted."""
+    for place, known in enumerate(order):
+        if word.startswith(known):
+            return place
+    return 1.5
 
 
 def as_json(verdicts: Sequence[Verdict]) -> str:
@@ -124,14 +97,30 @@ def _known(comparison: Comparison) -> dict[str, Any]:
 
 
 def as_markdown(verdicts: Sequence[Verdict]) -> str:
-    """One table with a row a claim, and a note on how to read it."""
-    head = ("claim", "statistic", "effect [95% interval]", "verdict")
-    rows = [
-        (f"{each.words} ({each.paper})", each.statistic, _effects(each), each.verdict)
-        for each in verdicts
-    ]
+    """One table with a row a claim, and a note on how to read it.
+
+    What is told beside judged comparisons is left to the text and to claims.json.
+    """
+    head = ("claim", "effect [95% interval]", "verdict", "seeds")
+    rows = []
+    for each in verdicts:
+        shown = _judged_or_all(each)
+        effects = "; ".join(_effect(one) for one in shown if one.seeds) or "-"
+        claim = f"{each.words} ({each.paper})"
+        rows.append((claim, effects, each.verdict, _seeds(shown)))
     lines = ["| " + " | ".join(row) + " |" for row in (head, ("---",) * 4, *rows)]
     return "\n".join([*lines, "", NOTE, ""])
+
+
+def _judged_or_all(verdict: Verdict) -> list[Comparison]:
+    judged = [one for one in verdict.comparisons if one.outcome != statistics.TOLD]
+    return judged or verdict.comparisons
+
+
+def _seeds(comparisons: Sequence[Comparison]) -> str:
+    """How many seeds the comparisons have, each number once."""
+    counts = dict.fromkeys(str(one.seeds) for one in comparisons)
+    return "; ".join(counts) or "0"
 
 
 def as_text(verdicts: Sequence[Verdict]) -> str:
@@ -147,7 +136,7 @@ def _paragraph(verdict: Verdict) -> str:
     ]
     if run:
         lines.append(_wrapped(f"{verdict.statistic}:", "  "))
-    lines += [_wrapped(_effect(each, tell_seeds=True), "    ") for each in run]
+    lines += [_wrapped(f"{_effect(each)} {_of_seeds(each)}", "    ") for each in run]
     return "\n".join([*lines, ""])
 
 
@@ -157,28 +146,15 @@ def _wrapped(text: str, indent: str) -> str:
     )
 
 
-def _effects(verdict: Verdict) -> str:
-    """All comparisons in one cell; the number of seeds once if it is the same."""
-    run = [each for each in verdict.comparisons if each.seeds]
-    same = len({each.seeds for each in run}) == 1
-    if not run:
-        return "-"
-    text = "; ".join(_effect(each, tell_seeds=not same) for each in run)
-    return f"{text} {_seeds(run[0])}" if same else text
-
-
-def _effect(comparison: Comparison, *, tell_seeds: bool) -> str:
+def _effect(comparison: Comparison) -> str:
     form = _FORMATS[comparison.unit]
     effect, low, high = (f"{value:{form}}" for value in comparison[1:4])
     words = [comparison.label, effect, comparison.unit]
     if not math.isnan(comparison.low):
         words.append(f"[{low}, {high}]")
-    if tell_seeds:
-        words.append(_seeds(comparison))
-    if comparison.outcome not in (statistics.HOLDS, statistics.TOO_FEW):
-        words.append(f"*{comparison.outcome}*")
     return " ".join(words)
 
 
-def _seeds(comparison: Comparison) -> str:
-    return f"({comparison.seeds} seed{'s' if comparison.seeds > 1 else ''})"
+def _of_seeds(comparison: Comparison) -> str:
+    count = f"({comparison.seeds} seed{'s' if comparison.seeds > 1 else ''})"
+    return f"{count}: {_word(comparison)}"

@@ -13,9 +13,8 @@ import pandas as pd
 import pytest
 from matplotlib import image
 from PIL import Image
-from scipy import stats
 
-from dpsparfl_jax import config, config_values, records
+from dpsparfl_jax import records
 from dpsparfl_jax.errors import InputError
 from experiments import presets
 from experiments.paper import (
@@ -25,20 +24,24 @@ from experiments.paper import (
     figure_pictures,
     figure_runs,
     plans,
+    protocol,
     run_tables,
     sweeps,
 )
+from experiments.paper.protocol_sweeps import POLICIES
 from tests import toy
 from tests.commands import ROOT, assert_refused, call_program, run_program
 from tests.marks import mostly_slow
 
 RESULTS = (ROOT / "RESULTS.md").read_text()
+FULL = ROOT / "experiments/results/full"
 SHOWN = sorted(set(re.findall(r"\((experiments/results/\w+/\w+)\.png\)", RESULTS)))
 
 
 def test_every_figure_of_the_paper_is_declared():
     asked = "clipping tradeoff privacy_level policies_accuracy policies_delay noniid "
     asked += "imbalance fairness queues bound solver options robustness accountant "
+    asked += "policies_sparse noise_aware "
     asked += "accuracy_fashion accuracy_noniid accuracy_mnist accuracy_cifar"
     assert set(catalogue.get_figures("all")) == set(asked.split())
     known = [claim.name for claim in claims.CLAIMS]
@@ -51,39 +54,6 @@ def test_every_figure_of_the_paper_is_declared():
             assert any(name.split(":")[0] == claim for name in known)
 
 
-@pytest.mark.parametrize("scale", sweeps.SCALES)
-@pytest.mark.parametrize("name", sweeps.SWEEPS)
-def test_sweeps_are_runs_with_names_of_their_own(name, scale):
-    runs = sweeps.runs_of(name, scale, {"data.dir": "there"})
-    assert len({run.name for run in runs}) == len(runs)
-    longest = sweeps.SCALES[scale].rounds
-    whole = sweeps.SWEEPS[name].whole and scale == "full"
-    for run in runs:
-        assert run.planned.length.rounds == (0 if run.planned.privacy.noise else 50)
-        if run.trained is not None:
-            rounds = run.trained.length.rounds
-            assert rounds == 0 if whole else 0 < rounds <= longest
-            assert run.trained.data.dir == "there"
-            assert run.trained.seed == run.seed
-    if not sweeps.SWEEPS[name].trained:
-        assert all(run.trained is None for run in runs)
-
-
-def test_equal_runs_of_several_sweeps_are_trained_once():
-    homes: dict[str, config.RunConfig] = {}
-    shared = 0
-    for name in sweeps.SWEEPS:
-        for run in sweeps.runs_of(name, "full", {}):
-            if run.trained is not None:
-                shared += run.home in homes
-                assert homes.setdefault(run.home, run.trained) == run.trained
-    digests = [config_values.digest(settings) for settings in homes.values()]
-    assert len(set(digests)) == len(digests)
-    assert shared >= 9  # policies, solver and accountant begin with the same run
-    (paper, *_) = sweeps.runs_of("accuracy_options", "full", {})
-    assert paper.home == "accuracy_fashion/seed=0"
-
-
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory):
     """Two policies, two seeds trained and three planned, with the toy images."""
@@ -91,9 +61,7 @@ def drawn(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         toys = toy.settings(length={"rounds": 0}, privacy={"accountant": "rdp"})
         patch.setitem(presets.PRESETS, "toy", presets.Preset("", toys))
-        patch.setitem(
-            sweeps.SWEEPS, "noniid", sweeps.Sweep("toy", sweeps._POLICIES[::3])
-        )
+        patch.setitem(sweeps.SWEEPS, "noniid", sweeps.Sweep("toy", POLICIES[::3]))
         few = sweeps.Scale((0, 1), (0, 1, 2), 3, {"length.eval_every": "2"}, 1, None)
         patch.setitem(sweeps.SCALES, "few", few)
         figures = catalogue.get_figures("noniid")
@@ -123,11 +91,65 @@ def drawn(tmp_path_factory):
         yield folder
 
 
+def test_the_full_scale_is_trained_seed_by_seed(tmp_path, monkeypatch):
+    toys = toy.settings(length={"rounds": 0}, privacy={"accountant": "rdp"})
+    monkeypatch.setitem(presets.PRESETS, "toy", presets.Preset("", toys))
+    worlds = protocol.Worlds((4, 5), (4, 5, 6))
+    pair = sweeps.Sweep("toy", POLICIES[::3], worlds=worlds)
+    monkeypatch.setitem(sweeps.SWEEPS, "noniid", pair)
+    calls = []
+
+    def train(wanted, folder):
+        seeds = {settings.seed for settings in wanted.values()}
+        calls.append((len(wanted), seeds, (folder / "noniid.csv").is_file()))
+        return 130 if stopped else 0
+
+    monkeypatch.setattr(figure_runs, "_train", train)
+    make = {"scale": "full", "changes": {"data.test_examples": "20"}, "train": True}
+    stopped = False
+    figures = catalogue.get_figures("noniid")
+    assert figure_runs.make_tables(figures, tmp_path, **make) == 0
+    assert calls == [(2, {4}, False), (2, {5}, True)]
+    done = tmp_path / "runs/noniid/policy=random,seed=4"
+    done.mkdir(parents=True)
+    (done / records.DONE).touch()
+    stopped = True
+    monkeypatch.setattr(figure_runs.run_tables, "build", None)  # not after a signal
+    assert figure_runs.make_tables(figures, tmp_path, **make) == 130
+    assert calls[2:] == [(1, {4}, True)]
+
+
+def test_tables_with_accuracies_are_not_lost(drawn, tmp_path, capsys):
+    """Their records may be elsewhere, as those of committed tables are."""
+    for name in ("noniid.csv", "noniid_runs.csv"):
+        shutil.copy(drawn / name, tmp_path / name)
+    before = (tmp_path / "noniid_runs.csv").read_text()
+    figures = catalogue.get_figures("noniid")
+    make = {"scale": "few", "changes": {}, "train": False}
+    assert figure_runs.make_tables(figures, tmp_path, **make) == 0
+    assert (tmp_path / "noniid_runs.csv").read_text() == before
+    assert "the tables of noniid stay as they are" in capsys.readouterr().err
+    (tmp_path / "noniid_runs.csv").unlink()
+    assert figure_runs.make_tables(figures, tmp_path, **make) == 0
+    planned = pd.read_csv(tmp_path / "noniid_runs.csv")
+    assert "mean_delay_s" in planned
+    assert not {"accuracy", "settled_accuracy"} & set(planned)
+
+
 def test_tables_hold_what_was_recorded_and_planned(drawn):
     points = pd.read_csv(drawn / "noniid.csv")
     about = pd.read_csv(drawn / "noniid_runs.csv")
     assert len(about) == 6
     assert about["accuracy"].notna().sum() == 4
+    trained = about.dropna(subset="accuracy").set_index(["series", "seed"])
+    ends = trained["trained_delay_s"].groupby("seed").min()
+    shortest = trained[
+        trained["trained_delay_s"] == trained.index.map(lambda k: ends[k[1]])
+    ]
+    np.testing.assert_allclose(
+        shortest["equal_time_accuracy"], shortest["accuracy"], rtol=1e-5
+    )
+    assert trained["settled_accuracy"].notna().all()
     recorded = records.load_run(drawn / "runs/noniid/policy=random,seed=1")
     own = points[(points["series"] == "random") & (points["seed"] == 1)]
     seen = recorded.rounds.dropna(subset="accuracy")
@@ -180,7 +202,7 @@ def test_fairness_is_looked_at_before_clients_retire(drawn):
 
 @pytest.mark.slow
 def test_the_bound_is_measured_once_and_drawn(drawn, monkeypatch):
-    ours = sweeps.Sweep("toy", sweeps._POLICIES[:1], trained=False)
+    ours = sweeps.Sweep("toy", POLICIES[:1], trained=False)
     monkeypatch.setitem(sweeps.SWEEPS, "bound", ours)
     figures = catalogue.get_figures("bound")
     make = {"scale": "few", "changes": {"length.rounds": "3"}}
@@ -284,41 +306,6 @@ def test_a_schedule_is_planned_once_and_a_damaged_one_again(drawn, tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_pictures_show_the_mean_and_its_interval(drawn):
-    table = pd.read_csv(drawn / "noniid.csv")
-    picture = figure_pictures.draw(catalogue.FIGURES["noniid"], table)
-    axes = picture.axes[0]
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("round", "test accuracy")
-    own = table[(table["panel"] == "accuracy") & (table["series"] == "random")]
-    wide = own.pivot(index="x", columns="seed", values="y")
-    line = next(one for one in axes.get_lines() if one.get_label() == "random")
-    np.testing.assert_allclose(line.get_xdata(), wide.index)
-    np.testing.assert_allclose(line.get_ydata(), wide.mean(axis=1))
-    half = stats.t.ppf(0.975, 1) * wide.std(axis=1) / np.sqrt(2)
-    _, mean, low, high = figure_pictures.average(own)
-    np.testing.assert_allclose(low, mean - half)
-    np.testing.assert_allclose(high, mean + half)
-    assert len(axes.collections) == 2  # a band a policy
-
-
-def test_titles_are_said_once_in_a_row():
-    def left_titles(name):
-        blank = pd.DataFrame(columns=figure_curves.COLUMNS)
-        picture = figure_pictures.draw(catalogue.FIGURES[name], blank)
-        count = len(catalogue.FIGURES[name].panels)
-        return [axes.get_title(loc="left") for axes in picture.axes[:count]]
-
-    assert left_titles("privacy_level") == ["(a) Fashion-MNIST", "(b)", "(c)"]
-    assert left_titles("bound") == ["Fashion-MNIST"]
-    pairs = left_titles("policies_accuracy")
-    assert pairs[::4] == [
-        "(a) MNIST",
-        "(e) CIFAR-10, \N{GREEK SMALL LETTER SIGMA} 0.6 (ours)",
-    ]
-    assert pairs[1::2] == ["(b)", "(d)", "(f)"]
-    assert left_titles("robustness")[3:5] == ["(d) no margin", "(e) error 1 dB"]
-
-
 def test_averages_of_models_have_a_panel_of_their_own():
     seen = pd.DataFrame(
         {
@@ -337,13 +324,24 @@ def test_averages_of_models_have_a_panel_of_their_own():
     assert average[["x", "y"]].to_numpy().tolist() == [[4, 0.3]]
 
 
-def test_seeds_with_other_times_are_interpolated():
-    rows = pd.DataFrame(
-        {"seed": [0, 0, 1, 1], "x": [0.0, 2.0, 1.0, 4.0], "y": [0.0, 2.0, 11.0, 14.0]}
+def test_what_needs_no_training_is_tabulated_drawn_and_judged(tmp_path):
+    done = call_program(
+        *("experiments.figures", "--figure=solver", "--scale=quick", "--plan_only"),
+        f"--out={tmp_path}",
     )
-    x, mean, *_ = figure_pictures.average(rows)
-    assert (x[0], x[-1]) == (1.0, 2.0)
-    np.testing.assert_allclose(mean, (x + x + 10) / 2)
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "quick"
+    points = pd.read_csv(folder / "solver.csv")
+    assert set(points["panel"]) == {"objective", "running_delay", "keep_rate"}
+    runs = pd.read_csv(folder / "solver_runs.csv")
+    assert set(runs["seed"]) == {0, 1, 2}
+    last = points.groupby(["panel", "series", "seed"])["x"].max()["keep_rate"]
+    ends = runs.set_index(["series", "seed"])["rounds"]
+    assert (last.sort_index() == ends.sort_index()).all()  # every seed to its end
+    assert "accuracy" not in runs
+    assert (folder / "solver.png").is_file()
+    assert "=> not run (3 of 10 seeds)" in done.stdout
+    assert "| not run (3 of 10 seeds) | 3 |" in (folder / "claims.md").read_text()
 
 
 def test_bad_requests_are_refused(tmp_path):
@@ -393,13 +391,80 @@ def test_results_show_pictures():
 
 
 def test_the_claims_of_the_results_follow_from_their_tables():
-    for name in ("full", "quick"):
-        folder = ROOT / "experiments" / "results" / name
-        verdicts = claims.evaluate(folder)
-        assert (folder / "claims.json").read_text() == claims.as_json(verdicts)
-        if name == "full":
-            for line in claims.as_markdown(verdicts).splitlines():
-                assert line in RESULTS
+    verdicts = claims.evaluate(FULL)
+    assert (FULL / "claims.json").read_text() == claims.as_json(verdicts)
+    table = claims.as_markdown(verdicts)
+    assert (FULL / "claims.md").read_text() == table
+    assert table in RESULTS
+    before, *_ = RESULTS.partition(table)
+    assert "|" not in before  # the page opens with it
+
+
+@pytest.mark.parametrize("claim", ["policies_delay", "sparse_delay"])
+def test_pages_tell_the_delays_of_the_claims(claim):
+    less = [
+        -each.effect
+        for verdict in claims.evaluate(FULL)
+        if verdict.claim.startswith(f"{claim}:")
+        for each in verdict.comparisons
+    ]
+    words = f"{min(less):.0f}-{max(less):.0f}% less"
+    assert words in " ".join(RESULTS.split())
+    assert words in " ".join((ROOT / "README.md").read_text().split())
+
+
+def test_the_results_tell_accuracies_of_last_models():
+    for words, images in STUDIED.items():
+        name = words if "(" in words else f"{words}, IID"
+        (line,) = [one for one in RESULTS.splitlines() if one.startswith(f"| {name} |")]
+        runs = pd.read_csv(FULL / f"accuracy_{images}_runs.csv")
+        means = (
+            100 * runs.dropna(subset="accuracy").groupby("series")["accuracy"].mean()
+        )
+        told = [cell.strip() for cell in line.strip("|").split("|")[1:3]]
+        # The table's digits are rounded, and so are those told.
+        expected = means["paper"], means.max()
+        assert [float(each) for each in told] == pytest.approx(expected, abs=0.06)
+
+
+def full_runs(figure, sweep):
+    runs = pd.read_csv(FULL / f"{figure}_runs.csv")
+    return runs[runs["sweep"] == sweep]
+
+
+def test_the_results_tell_delays_over_lambda():
+    rows = re.findall(r"^\| (\d+) \|" + r" ([\d.]+) \|" * 4 + "$", RESULTS, re.M)
+    means = [
+        full_runs("tradeoff", sweep)
+        .groupby("value")[["mean_delay_s", "keep_rate"]]
+        .mean()
+        for sweep in ("tradeoff", "tradeoff_warm")
+    ]
+    assert [row[0] for row in rows] == ["1", "10", "50", "100", "200"]
+    for value, *told in rows:
+        expected = [
+            f"{number:{form}}"
+            for mean in means
+            for number, form in zip(mean.loc[float(value)], (".1f", ".3f"), strict=True)
+        ]
+        assert told == expected
+
+
+def test_the_results_tell_what_margins_save():
+    dropped = full_runs("robustness", "robust_margin")
+    dropped = dropped[dropped["series"] == "DP-SparFL"].groupby("value")
+    waited = full_runs("robustness", "robust_late")
+    waited = waited[waited["series"] == "wait"].groupby("value")
+    for words, runs, column, form in (
+        ("uploads that are late, if they are dropped", dropped, "late", ".1%"),
+        ("epsilon spent for nothing, if they", dropped, "epsilon_wasted", ".1%"),
+        ("uploads over their energy, if they", waited, "energy_broken", ".1%"),
+        ("mean keep rate, if they are waited for", waited, "keep_rate", ".3f"),
+    ):
+        (line,) = [one for one in RESULTS.splitlines() if one.startswith(f"| {words}")]
+        told = [cell.strip() for cell in line.strip("|").split("|")[1:]]
+        means = runs[column].mean()
+        assert told == [f"{means[margin]:{form}}" for margin in (0, 1, 2, 3)]
 
 
 STUDIED = {
