@@ -22,7 +22,7 @@ QUICKLY = {
     *("test_audit_one_run", "test_damaged_files", "test_properties"),
     *("test_image_feed", "test_ordered_sums", "test_more_rounds"),
     *("test_tracking", "test_figures", "test_audit_generator", "test_divergence"),
-    *("test_audit_command", "test_settings_file"),
+    *("test_audit_command", "test_settings_file", "test_cpu_kernels"),
 }
 
 # Files that take longest go first: at the end both workers have something to do.

@@ -107,6 +107,18 @@ _EFFICIENT = {
     "training.rate_schedule": "cosine",
     "server.average_decay": "0.8",
 }
+# MNIST gains from larger batches still, and from keeping more of the gradients; among
+# clip norms 1 and 3, rates from 0.4 to 1.6 and delay targets of 120 and 200 s.
+_LARGE_BATCHES = {
+    "privacy.noise_multiplier": "1.79",
+    "training.batch_size": "256",
+    "training.local_steps": "5",
+    "training.clip_norm": "3",
+    "training.learning_rate": "0.5",
+    "training.rate_schedule": "cosine",
+    "server.average_decay": "0.8",
+    "schedule.delay_target_s": "200",
+}
 _SCATTERING = {
     "data.features": "scattering",
     "model.name": "logistic",
@@ -128,7 +140,7 @@ SWEEPS: dict[str, Sweep] = {
     ),
     "accuracy_mnist": Sweep(
         "paper_mnist",
-        _better(_PAPER_AND_AVERAGE, efficient=_EFFICIENT, best=_SCATTERING),
+        _better(_PAPER_AND_AVERAGE, efficient=_LARGE_BATCHES, best=_SCATTERING),
         whole=True,
     ),
     "accuracy_cifar": Sweep(
