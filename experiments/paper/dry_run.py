@@ -4,11 +4,11 @@ import pathlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from dpsparfl_jax import records
 from dpsparfl_jax.config import RunConfig
 
 from . import plans as plans_lib
 from . import sweeps
+from . import trained as trained_lib
 from .catalogue import Figure
 from .sweep_types import Changes
 from .sweeps import SweepRun
@@ -67,11 +67,13 @@ def _unfinished(
     for name, figure in figures.items():
         left[name] = []
         for sweep in figure.sweeps:
-            for run in sweeps.runs_of(sweep, scale, changes):
+            runs = sweeps.runs_of(sweep, scale, changes)
+            found = trained_lib.find(runs, folder)
+            for run in runs:
                 if run.trained is None or run.home in seen:
                     continue
                 seen.add(run.home)
-                if not (folder / "runs" / run.home / records.DONE).is_file():
+                if run.home not in found:
                     left[name].append(run)
     return left
 

@@ -4,12 +4,12 @@ import json
 import pathlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import zip_longest
+from itertools import chain, zip_longest
+from typing import Any
 
 import pandas as pd
 
 import dpsparfl_jax as fl
-from dpsparfl_jax import records
 from dpsparfl_jax.config import RunConfig
 from dpsparfl_jax.data import sources
 from dpsparfl_jax.errors import InputError
@@ -20,6 +20,7 @@ from .. import launch
 from ..stopping import Stopper
 from . import bound, figure_curves, run_tables, sweeps
 from . import plans as plans_lib
+from . import trained as trained_lib
 from .catalogue import FIGURES, Figure
 from .run_tables import TRAINED
 from .sweep_types import Changes
@@ -45,7 +46,8 @@ def make_tables(
     tables = _TableMaker(runs, folder, scale, train)
     code = 0
     if train:
-        _find_images(_trained(*runs.values()), folder / "runs")
+        found = trained_lib.find(chain.from_iterable(runs.values()), folder)
+        _find_images(_unfinished(_trained(*runs.values()), found))
         for name, figure, seeds in _batches(figures, scale):
             code = max(code, _train_some(runs, figure, seeds, folder))
             if code > 128:  # stopped: what is finished is tabulated by --plan_only
@@ -87,12 +89,14 @@ def _train_some(
     chosen = [
         [run for run in runs[sweep] if run.seed in seeds] for sweep in figure.sweeps
     ]
-    left = {
-        name: settings
-        for name, settings in _trained(*chosen).items()
-        if not (folder / "runs" / name / records.DONE).is_file()
-    }
+    left = _unfinished(_trained(*chosen), trained_lib.find(chain(*chosen), folder))
     return _train(left, folder) if left else 0
+
+
+def _unfinished(
+    wanted: Mapping[str, RunConfig], found: Mapping[str, Any]
+) -> dict[str, RunConfig]:
+    return {home: settings for home, settings in wanted.items() if home not in found}
 
 
 def _trained(*of_sweeps: Iterable[SweepRun]) -> dict[str, RunConfig]:
@@ -123,9 +127,11 @@ class _TableMaker:
         plans = self._folder / "runs" / "plans"
         planned = (run.planned for name in names for run in self._runs[name])
         plans_lib.plan_all(planned, plans)
+        everything = chain.from_iterable(self._runs[name] for name in names)
+        found = trained_lib.find(everything, self._folder)
+        trained_lib.keep(found, self._folder)
         built = {
-            name: run_tables.build(self._runs[name], self._folder / "runs", plans)
-            for name in names
+            name: run_tables.build(self._runs[name], found, plans) for name in names
         }
         for name, figure in figures.items():
             about = pd.concat([built[sweep].runs for sweep in figure.sweeps])
@@ -228,12 +234,8 @@ def _train(wanted: Mapping[str, RunConfig], folder: pathlib.Path) -> int:
     return 1 if failed else 0
 
 
-def _find_images(wanted: Mapping[str, RunConfig], folder: pathlib.Path) -> None:
+def _find_images(wanted: Mapping[str, RunConfig]) -> None:
     """Refuses missing image sets at once, not after hours with another set."""
-    missing = {
-        settings.data.image_set: settings
-        for name, settings in wanted.items()
-        if not (folder / name / records.DONE).is_file()
-    }
+    missing = {settings.data.image_set: settings for settings in wanted.values()}
     for settings in missing.values():
         sources.load(settings.data, settings.perf.cache_dir)

@@ -5,24 +5,23 @@ while training. Everything that is drawn or tested is computed from these tables
 """
 
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from dpsparfl_jax import records
 from dpsparfl_jax.config import RunConfig
-from dpsparfl_jax.errors import InputError
 from dpsparfl_jax.planning import schedule as schedule_lib
 from dpsparfl_jax.planning import theory
 from dpsparfl_jax.planning.schedule import Schedule
-from dpsparfl_jax.runner.own_folder import refuse_other_run
 
 from . import plans as plans_lib
 from . import run_measures
+from . import trained as trained_lib
 from .sweeps import SweepRun
+from .trained import EVALUATED, Trained
 
 _RUN = [
     *("sweep", "series", "value", "seed", "once", "run"),
@@ -36,7 +35,6 @@ TRAINED = [  # left out of tables in which nothing was trained
     *("best_accuracy", "accuracy_averaged", "epsilon_left", "settled_accuracy"),
     *("tuning_accuracy", "reach_s", "equal_time_accuracy"),
 ]
-_SEEN = ["round", "accuracy", "accuracy_averaged", "cumulative_delay_s"]
 _MOST_ROWS = 60  # of a curve over rounds
 
 
@@ -50,26 +48,27 @@ class Tables(NamedTuple):
 
 
 def build(
-    runs: Iterable[SweepRun], folder: pathlib.Path, plans: pathlib.Path
+    runs: Iterable[SweepRun], trained: Mapping[str, Trained], plans: pathlib.Path
 ) -> Tables:
-    """Reads records in `folder`, and schedules in `plans`; plans those not there."""
+    """Tables of runs and of what was `trained`, by home; `plans` has schedules.
+
+    Schedules that are not there are planned.
+    """
     run_rows: list[dict[str, Any]] = []
     rounds, evaluations, clients = [], [], []
     for run in tqdm(list(runs), desc="schedules", disable=None, leave=False):
         schedule = plans_lib.plan_once(run.planned, plans)
         label = {"series": run.series.label, "value": run.series.value}
         label |= {"seed": run.seed, "once": run.series.once, "run": len(run_rows)}
-        recorded = _recorded(run, folder)
+        recorded = trained.get(run.home) if run.trained is not None else None
         run_rows.append({"sweep": run.sweep, **label} | _about(run.planned, schedule))
         rounds.append(_rounds(run.planned, schedule).assign(**label))
         clients.append(_clients(schedule).assign(**label))
         if recorded is not None:
-            _check_plan(run, schedule, recorded)
-            evaluated = recorded.rounds.dropna(subset=["accuracy"])
-            evaluated = evaluated.reindex(columns=[*evaluated.columns.union(_SEEN)])
-            evaluations.append(evaluated[_SEEN].assign(**label))
-            run_rows[-1] |= _trained(run, run_rows[-1], recorded, evaluated)
-    blank = pd.DataFrame(columns=["series", "seed", "run", "once", *_SEEN])
+            trained_lib.check_schedule(run, schedule, recorded)
+            evaluations.append(recorded.evaluations.assign(**label))
+            run_rows[-1] |= _trained(run, run_rows[-1], recorded)
+    blank = pd.DataFrame(columns=["series", "seed", "run", "once", *EVALUATED])
     seen = pd.concat(evaluations, ignore_index=True) if evaluations else blank
     table = pd.DataFrame(run_rows, columns=[*_RUN, *TRAINED])
     every = pd.concat(rounds, ignore_index=True)
@@ -84,62 +83,25 @@ def build(
 
 
 def _trained(
-    run: SweepRun,
-    planned: dict[str, Any],
-    recorded: records.RecordedRun,
-    evaluated: pd.DataFrame,
+    run: SweepRun, planned: dict[str, Any], recorded: Trained
 ) -> dict[str, Any]:
-    """What the records of a finished run say."""
-    last = evaluated.iloc[-1]
-    level = run_measures.level_of(run.planned)
+    """What a finished run adds to its row."""
+    evaluated, facts = recorded.evaluations, dict(recorded.facts)
+    last, level = evaluated.iloc[-1], run_measures.level_of(run.planned)
+    margin, left = planned["epsilon_margin"], facts.pop("least_epsilon_left")
     return {
-        "trained_rounds": len(recorded.rounds),
+        **facts,
         "accuracy": last["accuracy"],
-        "trained_delay_s": recorded.rounds["cumulative_delay_s"].iloc[-1],
-        "round_wall_s": recorded.rounds["device_s"].median(),
-        "train_wall_s": recorded.rounds["device_s"].sum(),
-        "epsilon_margin": _least_left(planned, recorded),
+        # The least epsilon left, by the plan and by the ledger of the trained run.
+        "epsilon_margin": None if margin is None else min(margin, left or 0.0),
         "best_accuracy": evaluated["accuracy"].max(),
         "accuracy_averaged": last["accuracy_averaged"],
-        "epsilon_left": _mean_left(recorded),
         "settled_accuracy": run_measures.settled_accuracy(
             evaluated, planned["last_full_round"]
         ),
         "tuning_accuracy": run_measures.tuning_accuracy(evaluated),
         "reach_s": run_measures.reach_s(evaluated, level),
     }
-
-
-def _recorded(run: SweepRun, folder: pathlib.Path) -> records.RecordedRun | None:
-    """A run that was trained to its end, with these settings."""
-    path = folder / run.home
-    if run.trained is None or not (path / records.DONE).is_file():
-        return None
-    refuse_other_run(path, run.trained)
-    return records.load_run(path)
-
-
-def _check_plan(run: SweepRun, plan: Schedule, recorded: records.RecordedRun) -> None:
-    """Refuses records that do not follow the schedule that is drawn beside them."""
-    trained = recorded.schedule
-    if not np.array_equal(trained.client, plan.client[: trained.num_rounds]):
-        raise InputError(
-            f"{recorded.path} was trained by another schedule than is planned for "
-            f"{run.sweep} now: choose another --out, or delete the folder of plans."
-        )
-
-
-def _least_left(planned: dict[str, Any], recorded: records.RecordedRun) -> float | None:
-    """The least epsilon left, by the plan and by the ledger of the trained run."""
-    clients = recorded.clients
-    left = (clients["epsilon_asked"] - clients["epsilon_spent"]).min()
-    margin = planned["epsilon_margin"]
-    return None if margin is None else min(margin, left)
-
-
-def _mean_left(recorded: records.RecordedRun) -> float:
-    clients = recorded.clients
-    return float((clients["epsilon_asked"] - clients["epsilon_spent"]).mean())
 
 
 def _about(settings: RunConfig, schedule: Schedule) -> dict[str, Any]:

@@ -107,18 +107,26 @@ _EFFICIENT = {
     "training.rate_schedule": "cosine",
     "server.average_decay": "0.8",
 }
-# MNIST gains from larger batches still, and from keeping more of the gradients; among
-# clip norms 1 and 3, rates from 0.4 to 1.6 and delay targets of 120 and 200 s.
-_LARGE_BATCHES = {
-    "privacy.noise_multiplier": "1.79",
-    "training.batch_size": "256",
-    "training.local_steps": "5",
-    "training.clip_norm": "3",
-    "training.learning_rate": "0.5",
-    "training.rate_schedule": "cosine",
-    "server.average_decay": "0.8",
-    "schedule.delay_target_s": "200",
-}
+
+
+def _large_batches(noise: str, rate: str, target_s: str) -> Changes:
+    """What MNIST and CIFAR-10 gain from still, and more of the gradients kept.
+
+    Chosen in the same way: on MNIST among clip norms 1 and 3, rates from 0.4 to 1.6 and
+    delay targets of 120 and 200 s, on CIFAR-10 among rates 0.3 and 0.8.
+    """
+    return {
+        "privacy.noise_multiplier": noise,
+        "training.batch_size": "256",
+        "training.local_steps": "5",
+        "training.clip_norm": "3",
+        "training.learning_rate": rate,
+        "training.rate_schedule": "cosine",
+        "server.average_decay": "0.8",
+        "schedule.delay_target_s": target_s,
+    }
+
+
 _SCATTERING = {
     "data.features": "scattering",
     "model.name": "logistic",
@@ -140,14 +148,18 @@ SWEEPS: dict[str, Sweep] = {
     ),
     "accuracy_mnist": Sweep(
         "paper_mnist",
-        _better(_PAPER_AND_AVERAGE, efficient=_LARGE_BATCHES, best=_SCATTERING),
+        _better(
+            _PAPER_AND_AVERAGE,
+            efficient=_large_batches("1.79", "0.5", "200"),
+            best=_SCATTERING,
+        ),
         whole=True,
     ),
     "accuracy_cifar": Sweep(
         "paper_cifar",
         _better(
             _PAPER_AND_AVERAGE,
-            efficient={**_EFFICIENT, **_IN_COLOUR},
+            efficient=_large_batches("1.59", "0.8", "150"),
             best={**_SCATTERING, **_IN_COLOUR, "training.learning_rate": "1"},
         ),
         whole=True,
