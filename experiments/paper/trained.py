@@ -26,7 +26,7 @@ from dpsparfl_jax.storage import write_whole
 from .sweeps import SweepRun
 
 EVALUATED = ["round", "accuracy", "accuracy_averaged", "cumulative_delay_s"]
-_FACTS = (
+FACTS = (
     *("trained_rounds", "trained_delay_s", "round_wall_s", "train_wall_s"),
     *("epsilon_left", "least_epsilon_left"),
 )
@@ -127,7 +127,7 @@ def _of_records(settings: RunConfig, recorded: records.RecordedRun) -> Trained:
     return Trained(
         config_values.digest(settings),
         digest_schedule(recorded.schedule, recorded.schedule.num_rounds),
-        {name: _number(n) for name, n in zip(_FACTS, numbers, strict=True)},
+        {name: _number(n) for name, n in zip(FACTS, numbers, strict=True)},
         seen.reindex(columns=EVALUATED).astype(float).reset_index(drop=True),
     )
 
@@ -139,7 +139,7 @@ def _number(value: Any) -> float | None:
 
 def _line(home: str, one: Trained) -> str:
     rows = [[_short(value) for value in row] for row in one.evaluations.to_numpy()]
-    facts = {name: _short(one.facts[name]) for name in _FACTS}
+    facts = {name: _short(one.facts[name]) for name in FACTS}
     about = {"home": home, "settings": one.settings, "schedule": one.schedule}
     return json.dumps({**about, **facts, "evaluations": rows})
 
@@ -166,5 +166,5 @@ def _read(path: pathlib.Path) -> dict[str, Trained]:
 
 def _of_line(line: Mapping[str, Any]) -> Trained:
     rows = pd.DataFrame(line["evaluations"], columns=EVALUATED, dtype=float)
-    facts = {name: line[name] for name in _FACTS}
+    facts = {name: line[name] for name in FACTS}
     return Trained(line["settings"], line["schedule"], facts, rows)

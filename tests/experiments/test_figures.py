@@ -14,7 +14,7 @@ import pytest
 from matplotlib import image
 from PIL import Image
 
-from dpsparfl_jax import records
+from dpsparfl_jax import config_values, records
 from dpsparfl_jax.errors import InputError
 from experiments import presets
 from experiments.paper import (
@@ -27,6 +27,7 @@ from experiments.paper import (
     protocol,
     run_tables,
     sweeps,
+    trained,
 )
 from experiments.paper.protocol_sweeps import POLICIES
 from tests import toy
@@ -82,6 +83,7 @@ def drawn(tmp_path_factory):
         (folder / "runs/noniid/policy=random,seed=0" / records.DONE).rename(
             folder / "done"
         )
+        shutil.rmtree(folder / "trained")  # else it is known to be finished
         assert make(train=False) == 0
         shutil.copytree(folder, folder.parent / "unfinished", dirs_exist_ok=True)
         (folder / "done").rename(
@@ -110,9 +112,10 @@ def test_the_full_scale_is_trained_seed_by_seed(tmp_path, monkeypatch):
     figures = catalogue.get_figures("noniid")
     assert figure_runs.make_tables(figures, tmp_path, **make) == 0
     assert calls == [(2, {4}, False), (2, {5}, True)]
-    done = tmp_path / "runs/noniid/policy=random,seed=4"
-    done.mkdir(parents=True)
-    (done / records.DONE).touch()
+    home = "noniid/policy=random,seed=4"
+    every = sweeps.runs_of("noniid", "full", make["changes"])
+    (settings,) = (run.trained for run in every if run.home == home)
+    trained.keep({home: finished(settings)}, tmp_path)
     stopped = True
     monkeypatch.setattr(figure_runs.run_tables, "build", None)  # not after a signal
     assert figure_runs.make_tables(figures, tmp_path, **make) == 130
@@ -136,20 +139,47 @@ def test_tables_with_accuracies_are_not_lost(drawn, tmp_path, capsys):
     assert not {"accuracy", "settled_accuracy"} & set(planned)
 
 
+def finished(settings, schedule=""):
+    seen = pd.DataFrame([[2.0, 0.5, np.nan, 7.0]], columns=trained.EVALUATED)
+    digest = config_values.digest(settings)
+    return trained.Trained(digest, schedule, dict.fromkeys(trained.FACTS, 1.0), seen)
+
+
+def test_tables_need_no_records_of_runs_that_were_kept(drawn, tmp_path, monkeypatch):
+    monkeypatch.setattr(figure_runs, "_train", None)  # nothing is trained
+    shutil.copytree(drawn / "trained", tmp_path / "trained")
+    figures = catalogue.get_figures("noniid")
+    make = {"scale": "few", "changes": {}, "train": True}
+    assert figure_runs.make_tables(figures, tmp_path, **make) == 0
+    for name in ("noniid.csv", "noniid_runs.csv", "trained/noniid.jsonl"):
+        assert (tmp_path / name).read_text() == (drawn / name).read_text()
+
+
+def test_kept_runs_of_other_schedules_and_damaged_files_are_refused(drawn, tmp_path):
+    runs = sweeps.runs_of("noniid", "few", {})
+    other = {runs[0].home: finished(runs[0].trained, "another")}
+    with pytest.raises(InputError, match="another schedule"):
+        run_tables.build(runs, other, drawn / "runs/plans")
+    path = trained.path_of(tmp_path, "noniid")
+    trained.keep(other, tmp_path)
+    assert trained.find(runs, tmp_path).keys() == other.keys()
+    path.write_text(path.read_text()[:-9])
+    with pytest.raises(InputError, match=r"noniid.jsonl is damaged: restore it"):
+        trained.find(runs, tmp_path)
+
+
 def test_tables_hold_what_was_recorded_and_planned(drawn):
     points = pd.read_csv(drawn / "noniid.csv")
     about = pd.read_csv(drawn / "noniid_runs.csv")
     assert len(about) == 6
     assert about["accuracy"].notna().sum() == 4
-    trained = about.dropna(subset="accuracy").set_index(["series", "seed"])
-    ends = trained["trained_delay_s"].groupby("seed").min()
-    shortest = trained[
-        trained["trained_delay_s"] == trained.index.map(lambda k: ends[k[1]])
-    ]
+    told = about.dropna(subset="accuracy").set_index(["series", "seed"])
+    ends = told["trained_delay_s"].groupby("seed").min()
+    shortest = told[told["trained_delay_s"] == told.index.map(lambda k: ends[k[1]])]
     np.testing.assert_allclose(
         shortest["equal_time_accuracy"], shortest["accuracy"], rtol=1e-5
     )
-    assert trained["settled_accuracy"].notna().all()
+    assert told["settled_accuracy"].notna().all()
     recorded = records.load_run(drawn / "runs/noniid/policy=random,seed=1")
     own = points[(points["series"] == "random") & (points["seed"] == 1)]
     seen = recorded.rounds.dropna(subset="accuracy")
@@ -162,10 +192,10 @@ def test_tables_hold_what_was_recorded_and_planned(drawn):
     # What was trained follows the schedule that was planned to its end.
     delay = own[own["panel"] == "delay"].set_index("x")["y"] * 3600
     assert delay.index.max() > 3
-    trained = recorded.rounds.set_index("round")["cumulative_delay_s"]
-    both = delay.index.intersection(trained.index)
+    known = recorded.rounds.set_index("round")["cumulative_delay_s"]
+    both = delay.index.intersection(known.index)
     assert len(both) > 0
-    np.testing.assert_allclose(delay[both], trained[both], rtol=1e-5)
+    np.testing.assert_allclose(delay[both], known[both], rtol=1e-5)
 
 
 def test_unfinished_runs_are_not_judged(drawn):
@@ -174,14 +204,16 @@ def test_unfinished_runs_are_not_judged(drawn):
     assert list(zip(blank["series"], blank["seed"], strict=True)) == [("random", 0)]
 
 
-def test_records_of_other_settings_are_refused(drawn):
+def test_records_of_other_settings_are_refused(drawn, tmp_path):
     (other,) = [
         run
         for run in sweeps.runs_of("noniid", "few", {"training.clip_norm": "3"})
         if run.name == "policy=random,seed=1"
     ]
     with pytest.raises(InputError, match="clip_norm"):
-        run_tables.build([other], drawn / "runs", drawn / "runs/plans")
+        trained.find([other], drawn)
+    shutil.copytree(drawn / "trained", tmp_path / "trained")
+    assert trained.find([other], tmp_path) == {}  # kept ones are only not those
 
 
 def test_fairness_is_looked_at_before_clients_retire(drawn):
