@@ -9,7 +9,11 @@ from typing import NamedTuple
 _CLIPPING = ("training/test_clipping.py",)
 _LAYERS = (*_CLIPPING, "training/test_layer_rules.py")
 _LOCAL = ("training/test_local.py", "training/test_noise.py")
-_NOISE = ("training/test_noise.py", "training/test_threefry.py")
+_NOISE = (
+    "training/test_noise.py",
+    "training/test_threefry.py",
+    "training/test_cpu_kernels.py",
+)
 _MASKS = ("training/test_masks.py", "training/test_local.py")
 _SAMPLING = ("training/test_sampling.py", "training/test_local.py")
 _KEYS = ("test_units_and_rng.py", "training/test_noise.py")
@@ -98,11 +102,11 @@ MUTANTS = (
         "jax.lax.optimization_barrier(columns)[:, 1:].sum(axis=1)", _CLIPPING),
     # Noise.
     Mutant("half the noise", "training/noise.py",
-        "return noise_std * standard_normal(key, numbers, rounds)",
-        "return 0.5 * noise_std * standard_normal(key, numbers, rounds)", _NOISE),
+        "return noise_std * words_to_normal(*hashed)",
+        "return 0.5 * noise_std * words_to_normal(*hashed)", _NOISE),
     Mutant("20% less noise", "training/noise.py",
-        "return noise_std * standard_normal(key, numbers, rounds)",
-        "return 0.8 * noise_std * standard_normal(key, numbers, rounds)", _NOISE),
+        "return noise_std * words_to_normal(*hashed)",
+        "return 0.8 * noise_std * words_to_normal(*hashed)", _NOISE),
     Mutant("noise where the mask drops, too", "training/noise.py",
         "jnp.where(kept > 0, leaf + noise, np.float32(0))",
         "jnp.where(kept > 0, leaf, np.float32(0)) + noise", _NOISE),
