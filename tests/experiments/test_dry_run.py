@@ -2,11 +2,10 @@
 
 import pytest
 
-from dpsparfl_jax import records
 from experiments import presets
-from experiments.paper import catalogue, dry_run, plans, sweeps
+from experiments.paper import catalogue, dry_run, plans, sweeps, trained
 from experiments.paper.protocol_sweeps import POLICIES
-from tests import toy
+from tests import made_study, toy
 from tests.commands import assert_refused, call_program
 
 
@@ -38,9 +37,9 @@ def test_shared_runs_count_once_and_finished_ones_not(two_figures, tmp_path):
         sent = int(schedule.sends[:3].sum())
         examples += sent * training.local_steps * training.batch_size
     assert left["noniid"].examples == examples
-    done = tmp_path / "runs/noniid/policy=random,seed=1"
-    done.mkdir(parents=True)
-    (done / records.DONE).touch()
+    home = "noniid/policy=random,seed=1"
+    (done,) = (run.trained for run in runs if run.home == home)
+    trained.keep({home: made_study.finished(done)}, tmp_path)
     again = dry_run.work_left(two_figures, tmp_path, scale="few", changes={})
     assert again["noniid"].runs == 3
     assert again["noniid"].rounds == 9

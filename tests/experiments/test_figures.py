@@ -14,7 +14,7 @@ import pytest
 from matplotlib import image
 from PIL import Image
 
-from dpsparfl_jax import config_values, records
+from dpsparfl_jax import records
 from dpsparfl_jax.errors import InputError
 from experiments import presets
 from experiments.paper import (
@@ -30,7 +30,7 @@ from experiments.paper import (
     trained,
 )
 from experiments.paper.protocol_sweeps import POLICIES
-from tests import toy
+from tests import made_study, toy
 from tests.commands import ROOT, assert_refused, call_program, run_program
 from tests.marks import mostly_slow
 
@@ -115,7 +115,7 @@ def test_the_full_scale_is_trained_seed_by_seed(tmp_path, monkeypatch):
     home = "noniid/policy=random,seed=4"
     every = sweeps.runs_of("noniid", "full", make["changes"])
     (settings,) = (run.trained for run in every if run.home == home)
-    trained.keep({home: finished(settings)}, tmp_path)
+    trained.keep({home: made_study.finished(settings)}, tmp_path)
     stopped = True
     monkeypatch.setattr(figure_runs.run_tables, "build", None)  # not after a signal
     assert figure_runs.make_tables(figures, tmp_path, **make) == 130
@@ -139,12 +139,6 @@ def test_tables_with_accuracies_are_not_lost(drawn, tmp_path, capsys):
     assert not {"accuracy", "settled_accuracy"} & set(planned)
 
 
-def finished(settings, schedule=""):
-    seen = pd.DataFrame([[2.0, 0.5, np.nan, 7.0]], columns=trained.EVALUATED)
-    digest = config_values.digest(settings)
-    return trained.Trained(digest, schedule, dict.fromkeys(trained.FACTS, 1.0), seen)
-
-
 def test_tables_need_no_records_of_runs_that_were_kept(drawn, tmp_path, monkeypatch):
     monkeypatch.setattr(figure_runs, "_train", None)  # nothing is trained
     shutil.copytree(drawn / "trained", tmp_path / "trained")
@@ -157,7 +151,7 @@ def test_tables_need_no_records_of_runs_that_were_kept(drawn, tmp_path, monkeypa
 
 def test_kept_runs_of_other_schedules_and_damaged_files_are_refused(drawn, tmp_path):
     runs = sweeps.runs_of("noniid", "few", {})
-    other = {runs[0].home: finished(runs[0].trained, "another")}
+    other = {runs[0].home: made_study.finished(runs[0].trained, "another")}
     with pytest.raises(InputError, match="another schedule"):
         run_tables.build(runs, other, drawn / "runs/plans")
     path = trained.path_of(tmp_path, "noniid")
@@ -288,7 +282,7 @@ def plan(settings, folder):
 
 plans._plan = plan
 if __name__ == "__main__":
-    from tests import toy
+    from tests import made_study, toy
     wanted = [toy.settings(seed=seed) for seed in range(2)]
     plans.plan_all(wanted, pathlib.Path(sys.argv[1]), processes=2)
 """

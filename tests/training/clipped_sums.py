@@ -34,7 +34,7 @@ def make_batch(shape, size=5, seed=1):
 
 
 @functools.cache
-def both_methods(net, shape, kernels):
+def both_methods(net, shape, kernels="xla"):
     """Initial parameters and the two compiled clipped sums of a model."""
     params = models.init_params(net, jax.random.key(0), shape)
     make = functools.partial(clipping.make_clipped_sum, net, params, shape)
