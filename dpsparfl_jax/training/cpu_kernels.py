@@ -20,12 +20,9 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 
 _built: Any = None
-with contextlib.suppress(
-    ImportError
-):  # built without a compiler, or for other machines
+with contextlib.suppress(ImportError):  # installed without a compiler
     _built = importlib.import_module("dpsparfl_jax.training.cpu.kernels")
 
-CHOICES = ("auto", "xla")
 _PREFIX = "dpsparfl_"  # of names by which XLA knows the kernels
 _LANES = 16  # channels come in such blocks
 _allowed = contextvars.ContextVar("cpu_kernels_allowed", default=True)

@@ -45,6 +45,7 @@ class LocalSpec(NamedTuple):
     table_lengths: tuple[int, ...]  # ascending; no client owns more than the last one
     microbatch: int  # examples whose gradients are there at once; 0: all of a batch
     sparsifier: Sparsifier
+    add_noise: Callable[..., Any]  # `noise.add_noise`, by the chosen kernels
     noise_rounds: int
     pixel_mean: tuple[float, ...]
     pixel_std: tuple[float, ...]
@@ -91,6 +92,7 @@ def make_spec(
         tuple(table_lengths),
         microbatch,
         make_sparsifier(sparsifier),
+        cpu_kernels.choosing(kernels, noise.add_noise),
         noise.generator_rounds(generator),
         pixel_mean,
         pixel_std,
@@ -257,7 +259,7 @@ def advance(
             choose_size,
         )
         with jax.named_scope("noise"):
-            noisy = noise.add_noise(
+            noisy = spec.add_noise(
                 jax.random.fold_in(prepared.noise_key, index),
                 summed.total,
                 mask,

@@ -1,11 +1,16 @@
 """Is a convolution the same with one kernel and with a kernel for every client?"""
 
+import os
+import platform
+import shutil
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from dpsparfl_jax.training import cpu_kernels
 from dpsparfl_jax.training.convolution import convolve, geometry_of, row_windows
 
 QUICK = [
@@ -106,3 +111,12 @@ def test_windows_times_the_kernel_is_the_convolution(space, kernel, strides, pad
     product = jnp.einsum("bk...i,kio->b...o", windows, rows)
     expected = convolve(x, weights, geometry)
     np.testing.assert_allclose(product, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.skipif(
+    not shutil.which("c++") or platform.machine() != "x86_64" or os.name != "posix",
+    reason="our kernels are built by a C++ compiler, for x86-64",
+)
+def test_kernels_of_our_own_were_built_where_they_can_be():
+    """Without them their tests would be skipped, and nobody would notice."""
+    assert cpu_kernels.instructions()

@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dpsparfl_jax.training import cpu_kernels, noise
+from dpsparfl_jax.training import cpu_kernels, local, models, noise
 from dpsparfl_jax.training.convolution import ConvInput, Geometry, convolve
 from dpsparfl_jax.training.layer_gradients import convolution_kernel
-from tests.training.clipped_sums import check_agreement
+from tests.training.clipped_sums import check_agreement, make_batch
 
 pytestmark = pytest.mark.skipif(
     not cpu_kernels.instructions(), reason="no kernels were built for this processor"
@@ -203,6 +203,29 @@ def test_kernels_are_used_on_cpus_where_clients_are_not_mapped(
     if clients:
         function, arrays = jax.vmap(function), [each[None] for each in arrays]
     assert calls(kernels, function, *arrays, platform=platform) == used
+
+
+@pytest.mark.parametrize(("kernels", "used"), [("auto", True), ("xla", False)])
+def test_a_client_that_is_to_do_without_our_kernels_has_none(kernels, used):
+    """Neither in its clipped sums nor in its noise."""
+    net, shape = models.make_model("small_cnn"), (8, 8, 1)
+    params = models.init_params(net, jax.random.key(0), shape)
+    spec = local.make_spec(
+        *(net, params, shape),
+        steps=1,
+        padded_sizes=(4,),
+        table_lengths=(8,),
+        kernels=kernels,
+    )
+    images, labels = make_batch(shape, size=4)
+    real, mask = jnp.ones(4, bool), jax.tree.map(jnp.ones_like, params)
+
+    def step(params, images):
+        one = jnp.float32(1)
+        total = spec.clipped_sum(params, mask, images, labels, real, one).total
+        return spec.add_noise(jax.random.key(0), total, mask, one, spec.noise_rounds)
+
+    assert ("dpsparfl_" in jax.jit(step).lower(params, images).as_text()) == used
 
 
 def test_without_built_kernels_everything_is_left_to_xla(monkeypatch):
