@@ -6,10 +6,23 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dpsparfl_jax.training import cpu_kernels, local, models, noise
+from dpsparfl_jax.training import (
+    clipping,
+    cpu_kernels,
+    local,
+    models,
+    noise,
+    norm_errors,
+    opened_layers,
+)
 from dpsparfl_jax.training.convolution import ConvInput, Geometry, convolve
 from dpsparfl_jax.training.layer_gradients import convolution_kernel
-from tests.training.clipped_sums import check_agreement, make_batch
+from tests.training.clipped_sums import (
+    check_agreement,
+    draw_mask,
+    make_batch,
+    relative_error,
+)
 
 pytestmark = pytest.mark.skipif(
     not cpu_kernels.instructions(), reason="no kernels were built for this processor"
@@ -265,3 +278,35 @@ class Smooth(nn.Module):
 )
 def test_clipped_sums_by_our_kernels_equal_the_textbook(net, shape, instructions):
     check_agreement(net, shape, 0.3, "mixed", kernels="auto")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "shape"), [("mnist_cnn", (28, 28, 1)), ("cifar_cnn", (32, 32, 3))]
+)
+def test_the_paper_networks_are_clipped_as_gradients_one_by_one_say(model, shape):
+    """With pools, but by one forward pass for both: so no maximum turns over."""
+    net = models.make_model(model)
+    params = models.init_params(net, jax.random.key(0), shape)
+    mask = draw_mask(params, 0.3)
+    images, labels = make_batch(shape)
+    real = jnp.arange(5) < 4
+
+    def loss(params, image, label):
+        logits = opened_layers.run_layers(net, params, image)[0]
+        return clipping.example_losses(logits[None], label[None])[0]
+
+    each = jax.jit(jax.vmap(jax.grad(loss), (None, 0, 0)))(params, images, labels)
+    kept = jax.tree.map(
+        lambda g, m: np.asarray(g, np.float64) * np.asarray(m), each, mask
+    )
+    norms = np.sqrt(sum((g**2).reshape(5, -1).sum(1) for g in jax.tree.leaves(kept)))
+    bound = np.median(norms[:4])
+    fast = jax.jit(clipping.make_clipped_sum(net, params, shape, "ghost"))(
+        params, mask, images, labels, real, jnp.float32(bound)
+    )
+    np.testing.assert_allclose(fast.norms[:4], norms[:4], rtol=1e-5)
+    factors = np.minimum(1, bound / norms) * np.asarray(real)
+    total = jax.tree.map(lambda g: np.tensordot(factors, g, 1), kept)
+    share = norm_errors.lost_share(params)  # by which norms are raised
+    assert relative_error(fast.total, total) < 1e-5 + share
