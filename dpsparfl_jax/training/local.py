@@ -31,6 +31,8 @@ _ZERO = np.float32(0)
 
 # A client whose update is this many times larger than the model has diverged.
 _LARGEST_GROWTH = np.float32(1e3)
+# The clipped sum of these rows of the image set, the first of which has this number.
+_SumOf = Callable[[jax.Array, Any], clipping.ClippedSum]
 
 
 class LocalSpec(NamedTuple):
@@ -367,13 +369,22 @@ def _clipped_sum(
     sizes = sorted({min(size, width) for size in spec.padded_sizes})
     if not choose_size or len(sizes) == 1:
         return with_size(sizes[-1])
-    smallest = jnp.sum(np.asarray(sizes, np.int32) < count, dtype=jnp.int32)
+    # An empty batch is not computed at all.
+    smallest = jnp.sum(np.asarray([0, *sizes], np.int32) < count, dtype=jnp.int32)
     branches = [lambda size=size: with_size(size) for size in sizes]
-    return jax.lax.switch(smallest, branches)
+    return jax.lax.switch(smallest, [lambda: _nothing(sum_of, rows), *branches])
+
+
+def _nothing(sum_of: _SumOf, rows: jax.Array) -> clipping.ClippedSum:
+    """What an empty batch adds up to, in the shapes of these rows."""
+    return jax.tree.map(
+        lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
+        jax.eval_shape(sum_of, rows, 0),
+    )
 
 
 def _sum_of_parts(
-    sum_of: Callable[[jax.Array, Any], clipping.ClippedSum],
+    sum_of: _SumOf,
     rows: jax.Array,
     count: jax.Array,
     part: int,
@@ -386,10 +397,7 @@ def _sum_of_parts(
     width = rows.shape[0]
     whole = -(-width // part) * part
     padded = jnp.pad(rows, (0, whole - width), mode="edge")
-    nothing = jax.tree.map(
-        lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
-        jax.eval_shape(sum_of, padded[:part], 0),
-    )
+    nothing = _nothing(sum_of, padded[:part])
     told = (nothing.norms, nothing.losses, nothing.finite)
     told = jax.tree.map(lambda leaf: jnp.zeros((whole,), leaf.dtype), told)
 

@@ -8,6 +8,8 @@ import numpy as np
 
 from dpsparfl_jax.training import threefry
 
+_LARGEST_WORD = np.uint32(0xFFFFFFFF)
+
 
 class Batches(NamedTuple):
     """The batches of all local steps of one client."""
@@ -71,8 +73,11 @@ def _draw(
     words = jax.vmap(words_of_step)(jnp.arange(steps, dtype=jnp.uint32))
     place = jax.lax.broadcasted_iota(jnp.int32, words.shape, 1)
     included = (words <= inclusion) & (place < size)
-    excluded = jnp.logical_not(included).astype(jnp.uint32)
-    _, _, order = jax.lax.sort((excluded, words, place), dimension=1, num_keys=2)
+    # Excluded examples go last with the largest word. Only if everybody is included can
+    # an included one have it too: then the others are no examples, and their places are
+    # behind, where a stable sort leaves them.
+    ranks = jnp.where(included, words, _LARGEST_WORD)
+    _, order = jax.lax.sort((ranks, place), dimension=1, num_keys=1, is_stable=True)
     drawn = jnp.sum(included, axis=1, dtype=jnp.int32)
     counts = jnp.minimum(drawn, width)
     positions = order[:, :width]

@@ -213,6 +213,17 @@ def test_padded_sizes_and_methods_do_not_matter(model):
             np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6)
 
 
+def test_an_empty_batch_which_is_not_computed_is_nothing_but_noise():
+    world = worlds.make_world("logistic")
+    row = one_row(world, 0)._replace(inclusion=np.uint32(0))  # nobody: 1 in 2^32
+    spec = worlds.make_spec(world, padded_sizes=(4, 8, 12))
+    skipped, computed = (train(world, row, 0, spec, choose) for choose in (True, False))
+    assert skipped.diagnostics.examples == 0
+    assert any(np.any(leaf) for leaf in jax.tree.leaves(skipped.update))
+    for a, b in zip(jax.tree.leaves(skipped), jax.tree.leaves(computed), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_the_mask_is_fixed_over_the_local_steps():
     world = worlds.make_world("logistic")
     row = one_row(world, 0)
