@@ -40,10 +40,14 @@ def _accuracy_time(tables: Tables) -> pd.DataFrame:
     return _rows(hours, "hours", "accuracy")
 
 
-def _settled(tables: Tables) -> pd.DataFrame:
+def _by_series(column: str) -> Draw:
     """A number a run; series stand one below the other, so that x means nothing."""
-    runs = tables.runs[~tables.runs["once"].astype(bool)]
-    return _rows(runs.assign(nothing=0.0), "nothing", "settled_accuracy")
+
+    def draw(tables: Tables) -> pd.DataFrame:
+        runs = tables.runs[~tables.runs["once"].astype(bool)]
+        return _rows(runs.assign(nothing=0.0), "nothing", column)
+
+    return draw
 
 
 def _queue_norm(tables: Tables) -> pd.DataFrame:
@@ -59,7 +63,9 @@ DRAWS: dict[str, Draw] = {
     "accuracy_averaged": lambda tables: _rows(
         tables.evaluations, "round", "accuracy_averaged"
     ),
-    "settled": _settled,
+    "settled": _by_series("settled_accuracy"),
+    "last": _by_series("accuracy"),
+    "best": _by_series("best_accuracy"),
     "settled_over": lambda tables: _rows(tables.runs, "value", "settled_accuracy"),
     "tuning": lambda tables: _rows(tables.runs, "value", "tuning_accuracy"),
     "delay": _over_rounds("cumulative_delay_s", _HOUR),
@@ -80,10 +86,10 @@ DRAWS: dict[str, Draw] = {
 }
 PERCENT = (  # shares, shown in %
     *("accuracy", "accuracy_time", "accuracy_averaged", "settled", "settled_over"),
-    *("tuning", "late", "wasted", "energy_broken"),
+    *("tuning", "late", "wasted", "energy_broken", "last", "best"),
 )
 DOTS = ("participation", "afforded")  # one dot a client, no line
-ROWS = ("settled",)  # one row a series
+ROWS = ("settled", "last", "best")  # one row a series
 POINTS = (  # over chosen values of a setting
     *("settled_over", "tuning", "late", "wasted", "energy_broken", "kept"),
     *("mean_delay", "round_delay"),

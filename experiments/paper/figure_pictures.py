@@ -54,7 +54,8 @@ def draw(figure: Figure, table: pd.DataFrame) -> plt.Figure:
     axes = list(picture.subplots(lines, columns, squeeze=False).flat)
     names = list(table["series"].unique())
     looks = _looks(names)
-    keys = {name: picture_style.key(looks[name]) for name in names}
+    named = all(place.panel.draw in figure_curves.ROWS for place in places)
+    keys = {} if named else {name: picture_style.key(looks[name]) for name in names}
     for place, spot in zip(places, axes, strict=False):
         keys |= _panel(spot, place, looks)
     for spot in axes[len(places) :]:

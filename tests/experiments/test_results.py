@@ -162,3 +162,21 @@ def test_the_page_on_accuracy_tells_what_the_tables_have():
                 ),
             ]
     assert shown == expected
+
+
+def test_the_page_on_accuracy_tells_what_single_options_do():
+    text = (ROOT / "docs/accuracy.md").read_text()
+    _, _, table = text.partition("| best on the way | last model |\n|---|---|---|---|\n")
+    shown = {}
+    for line in table.partition("\n\n")[0].splitlines():
+        series, _, *cells = [cell.strip() for cell in line.strip("|").split("|")]
+        shown[series] = cells
+    runs = full_runs("options", "accuracy_options").sort_values("seed")
+    expected = {
+        series: [
+            " / ".join(f"{100 * share:.1f}" for share in own[name])
+            for name in ("best_accuracy", "accuracy")
+        ]
+        for series, own in runs.dropna(subset="accuracy").groupby("series")
+    }
+    assert shown == expected
