@@ -43,7 +43,13 @@ CLIPPING_ROUNDS = types.MappingProxyType({"fashion": "30", "cifar": "20"})
 
 # Clip norms that validation images chose in the place of a preset's, by preset; the
 # others keep theirs. `clip_norms.choose` says which they are.
-CHOSEN_CLIP_NORMS: Mapping[str, str] = types.MappingProxyType({})
+CHOSEN_CLIP_NORMS: Mapping[str, str] = types.MappingProxyType(
+    {
+        "paper_fashion": "40",
+        "paper_fashion_noniid": "40",
+        "paper_fashion_imbalanced": "40",
+    }
+)
 PRESETS_OWN_IS_KEPT = 0.005  # of accuracy: a preset's clip norm stays if so near
 
 # DP-SparFL's mean keep rate, which baselines have in the comparison of ours.
