@@ -367,7 +367,7 @@ def _clipped_sum(
     if 0 < spec.microbatch < width:
         return _sum_of_parts(sum_of, rows, count, spec.microbatch)
     sizes = sorted({min(size, width) for size in spec.padded_sizes})
-    if not choose_size or len(sizes) == 1:
+    if not choose_size:
         return with_size(sizes[-1])
     # An empty batch is not computed at all.
     smallest = jnp.sum(np.asarray([0, *sizes], np.int32) < count, dtype=jnp.int32)

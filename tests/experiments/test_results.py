@@ -166,7 +166,9 @@ def test_the_page_on_accuracy_tells_what_the_tables_have():
 
 def test_the_page_on_accuracy_tells_what_single_options_do():
     text = (ROOT / "docs/accuracy.md").read_text()
-    _, _, table = text.partition("| best on the way | last model |\n|---|---|---|---|\n")
+    _, _, table = text.partition(
+        "| best on the way | last model |\n|---|---|---|---|\n"
+    )
     shown = {}
     for line in table.partition("\n\n")[0].splitlines():
         series, _, *cells = [cell.strip() for cell in line.strip("|").split("|")]

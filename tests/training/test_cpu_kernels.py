@@ -38,6 +38,10 @@ CASES = [
     ((2, 8, 8, 128), 3, 256, ((1, 1), (1, 1))),
     ((3, 8, 8, 32), 3, 96, ((1, 1), (1, 1))),
     ((12, 16, 16, 16), 3, 32, ((1, 1), (1, 1))),  # more tiles than a cache holds
+    ((4, 16, 16, 64), 3, 128, ((1, 1), (1, 1))),
+    ((14, 8, 8, 128), 3, 256, ((1, 1), (1, 1))),  # weights fill the cache by themselves
+    ((1, 4, 4, 16), 5, 32, ((2, 2), (2, 2))),
+    ((1, 8, 7, 16), 5, 64, ((2, 2), (2, 2))),
 ]
 FEW = [
     ((3, 28, 28, 1), 5, 32, ((2, 2), (2, 2))),
@@ -150,6 +154,29 @@ def test_no_example_touches_another(poison, instructions):
     two = everything(x[::2], d[::2])
     np.testing.assert_array_equal(two[0], clean[0][::2])
     np.testing.assert_array_equal(spoilt[2], two[2])
+
+
+@pytest.mark.parametrize("size", [3, 5])
+def test_batches_of_any_length_give_an_example_the_same_bits(size, instructions):
+    """How many tiles are multiplied at once depends on how many there are."""
+    margin = size // 2
+    padding = ((margin, margin), (margin, margin))
+    x, kernel, d, geometry = make_case((13, 8, 8, 32), size, 64, padding)
+    x, kernel, d = (jnp.asarray(each, jnp.float32) for each in (x, kernel, d))
+
+    @jax.jit
+    def both(x, d):
+        y, back = jax.vjp(lambda x: convolve(x, kernel, geometry), x)
+        return y, back(d)[0]
+
+    whole = both(x, d)
+    for length in (1, 2, 3, 5, 12):
+        for some, all_of in zip(both(x[:length], d[:length]), whole, strict=True):
+            np.testing.assert_array_equal(some, all_of[:length])
+    spoilt = both(x.at[1].set(np.nan), d.at[1].set(np.nan))
+    for a, b in zip(spoilt, whole, strict=True):
+        assert np.isnan(a[1]).any()
+        np.testing.assert_array_equal(np.delete(a, 1, 0), np.delete(b, 1, 0))
 
 
 @pytest.mark.parametrize("size", [1, 127, 128, 1000])

@@ -216,8 +216,19 @@ def test_padded_sizes_and_methods_do_not_matter(model):
 def test_an_empty_batch_which_is_not_computed_is_nothing_but_noise():
     world = worlds.make_world("logistic")
     row = one_row(world, 0)._replace(inclusion=np.uint32(0))  # nobody: 1 in 2^32
-    spec = worlds.make_spec(world, padded_sizes=(4, 8, 12))
-    skipped, computed = (train(world, row, 0, spec, choose) for choose in (True, False))
+    plain, calls = worlds.make_spec(world, padded_sizes=(4, 8, 12)), []
+
+    def counted(*arguments):
+        jax.debug.callback(lambda: calls.append("sum"))
+        return plain.clipped_sum(*arguments)
+
+    spec = plain._replace(clipped_sum=counted)
+    skipped = train(world, row, 0, spec, choose_size=True)
+    jax.effects_barrier()
+    assert not calls
+    computed = train(world, row, 0, spec, choose_size=False)
+    jax.effects_barrier()
+    assert len(calls) == 3  # one a step
     assert skipped.diagnostics.examples == 0
     assert any(np.any(leaf) for leaf in jax.tree.leaves(skipped.update))
     for a, b in zip(jax.tree.leaves(skipped), jax.tree.leaves(computed), strict=True):

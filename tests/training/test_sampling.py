@@ -85,6 +85,16 @@ def test_positions_are_distinct_and_full_rate_takes_everybody():
         assert len(set(row)) == TABLE
 
 
+def test_included_examples_come_before_padding_even_with_the_largest_words(monkeypatch):
+    def largest(key, counter):
+        return jnp.full(counter.shape, 0xFFFFFFFF, jnp.uint32), jnp.zeros_like(counter)
+
+    monkeypatch.setattr(sampling.threefry, "hash_counter", largest)
+    batches = draw(1.0, steps=2, size=50, table=(77,))
+    assert (batches.counts == 50).all()
+    np.testing.assert_array_equal(batches.positions[:, :50], [range(50)] * 2)
+
+
 def test_empty_batches_happen_as_often_as_they_should():
     empty = int((draw(0.01).counts == 0).sum())
     assert stats.binomtest(empty, STEPS, 0.99**SIZE).pvalue > 1e-4
