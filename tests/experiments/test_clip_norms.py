@@ -32,7 +32,8 @@ def write(path, sweep="clip_fashion", best=40.0, seeds=(1000, 1001)):
     return path
 
 
-def test_a_table_chooses_for_all_presets_of_its_images(tmp_path):
+def test_a_table_chooses_for_all_presets_of_its_images(tmp_path, monkeypatch):
+    monkeypatch.setattr(protocol, "CHOSEN_CLIP_NORMS", {})
     found = clip_norms.chosen(write(tmp_path / "runs.csv"))
     assert found == dict.fromkeys(clip_norms.CHOOSES["clip_fashion"], 40.0)
     advice = clip_norms.advice(tmp_path / "runs.csv")
