@@ -3,7 +3,8 @@
     dpsparfl claims --results=experiments/results/full
 
 reads the tables beside the figures, prints a verdict on every claim (`--markdown`: as a
-Markdown table) and writes claims.json and claims.md into the same folder. It never
+Markdown table) and writes claims.json and claims.md into the same folder, beside
+accuracies.md: what the protocol has told, not judged, of every trained series. It never
 trains. How claims are judged is fixed in experiments/paper/PROTOCOL.md.
 """
 
@@ -12,7 +13,7 @@ import pathlib
 from absl import flags
 
 from . import cli
-from .paper import claims
+from .paper import accuracies, claims
 
 _RESULTS = flags.DEFINE_string(
     "results", "experiments/results/full", "folder with the tables of the figures"
@@ -24,9 +25,10 @@ def main() -> None:
     """Prints the verdicts and leaves them in the folder."""
     folder = pathlib.Path(_RESULTS.value)
     verdicts = claims.evaluate(folder)
-    told = claims.as_markdown if _MARKDOWN.value else claims.as_text
-    print(told(verdicts), end="")
+    shown = claims.as_markdown if _MARKDOWN.value else claims.as_text
+    print(shown(verdicts), end="")
     claims.write(folder, verdicts)
+    accuracies.write(folder)
 
 
 if __name__ == "__main__":

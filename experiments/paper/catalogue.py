@@ -17,6 +17,7 @@ class Panel(NamedTuple):
     y: str
     tag: str = ""  # tells panels of a figure apart that draw the same
     multiples: bool = False  # drawn once for every series: curves that would cross
+    seeds: bool = True  # single ones are drawn beside their mean
 
     @property
     def name(self) -> str:
@@ -41,6 +42,7 @@ class Figure(NamedTuple):
 _ROUND, _HOURS, _ACCURACY = "round", "simulated time (h)", "test accuracy"
 _SETTLED = "settled test accuracy"
 _CUMULATIVE = "cumulative delay (h)"
+_DIRICHLET = "Fashion-MNIST, Dirichlet(0.2)"
 _KEPT = ("keep rate s", _SETTLED)
 _SHARES = ("participation rate beta", "share of rounds")
 _TARGET, _LEAST_KEPT = r"$d_\mathrm{avg}$", r"$s_\mathrm{th}$"
@@ -52,10 +54,15 @@ _SCALED, _LARGEST, _NORM = "queue / lambda", "largest |queue|", "norm of all que
 _AFFORDED = ("epsilon asked", "participations")
 
 
-def _learning(sweep: str, title: str, tag: str = "") -> tuple[Panel, Panel]:
+def _learning(
+    sweep: str, title: str, tag: str = "", *, multiples: bool = False
+) -> tuple[Panel, Panel]:
+    """Over rounds and over time; seeds that have multiples are not drawn twice."""
+    about = (title, _ROUND, _ACCURACY, tag, multiples)
+    over_time = (title, _HOURS, _ACCURACY, tag, False, not multiples)
     return (
-        Panel(sweep, "accuracy", title, _ROUND, _ACCURACY, tag),
-        Panel(sweep, "accuracy_time", title, _HOURS, _ACCURACY, tag),
+        Panel(sweep, "accuracy", *about),
+        Panel(sweep, "accuracy_time", *over_time),
     )
 
 
@@ -68,8 +75,7 @@ def _settled(sweep: str, title: str, tag: str = "") -> Panel:
 
 
 def _four(sweep: str, title: str, *, multiples: bool = False) -> tuple[Panel, ...]:
-    rounds, times = _learning(sweep, title)
-    curves = rounds._replace(multiples=multiples), times
+    curves = _learning(sweep, title, multiples=multiples)
     return *curves, _settled(sweep, title), _delay(sweep, title)
 
 
@@ -123,7 +129,7 @@ FIGURES: dict[str, Figure] = {
     "noniid": Figure(
         "Fig. 7",
         "policies with Dirichlet(0.2) labels, Fashion-MNIST",
-        _four("noniid", "Fashion-MNIST, Dirichlet(0.2)", multiples=True),
+        _four("noniid", _DIRICHLET, multiples=True),
         ("policies_accuracy", "policies_delay"),
     ),
     "imbalance": Figure(
@@ -134,16 +140,23 @@ FIGURES: dict[str, Figure] = {
     ),
     "policies_sparse": Figure(
         "ours",
-        "policies whose baselines keep as much as DP-SparFL does on average",
+        "delay beside baselines that keep as much as DP-SparFL does on average",
         (
             _delay("sparse_mnist", "MNIST", ":mnist"),
             _delay("sparse_cifar", "CIFAR-10, sigma 0.6 (ours)", ":cifar10_ours"),
-            _delay("sparse_noniid", "Fashion-MNIST, Dirichlet(0.2)", ":noniid"),
+            _delay("sparse_noniid", _DIRICHLET, ":noniid"),
             _delay("sparse_imbalance", "Fashion-MNIST, unequal sizes", ":imbalance"),
-            *_learning("sparse_noniid", "Fashion-MNIST, Dirichlet(0.2)", ":noniid"),
-            _settled("sparse_noniid", "Fashion-MNIST, Dirichlet(0.2)", ":noniid"),
         ),
-        ("sparse_delay", "sparse_accuracy"),
+        ("sparse_delay",),
+    ),
+    "sparse_noniid": Figure(
+        "ours",
+        "accuracy beside baselines that keep as much, Dirichlet(0.2) labels",
+        (
+            *_learning("sparse_noniid", _DIRICHLET, multiples=True),
+            _settled("sparse_noniid", _DIRICHLET),
+        ),
+        ("sparse_accuracy",),
     ),
     "fairness": Figure(
         "Theorem 3",
@@ -218,7 +231,7 @@ FIGURES: dict[str, Figure] = {
         )
         for name, title in (
             ("fashion", "Fashion-MNIST"),
-            ("noniid", "Fashion-MNIST, Dirichlet(0.2)"),
+            ("noniid", _DIRICHLET),
             ("mnist", "MNIST"),
             ("cifar", "CIFAR-10"),
         )

@@ -57,7 +57,7 @@ def draw(figure: Figure, table: pd.DataFrame) -> plt.Figure:
     named = all(place.panel.draw in figure_curves.ROWS for place in places)
     keys = {} if named else {name: picture_style.key(looks[name]) for name in names}
     for place, spot in zip(places, axes, strict=False):
-        keys |= _panel(spot, place, looks)
+        keys |= _panel(spot, place, looks, names_inside=not named)
     for spot in axes[len(places) :]:
         spot.set_axis_off()
     _share_limits(places, axes)
@@ -115,14 +115,18 @@ def _share_limits(places: Sequence[_Place], axes: Sequence[Axes]) -> None:
 
 
 def _panel(
-    axes: Axes, place: _Place, looks: dict[str, dict[str, Any]]
+    axes: Axes,
+    place: _Place,
+    looks: dict[str, dict[str, Any]],
+    *,
+    names_inside: bool,
 ) -> dict[str, Line2D]:
     """Draws one panel; gives what its marks mean, for the legend."""
     panel, table = place.panel, place.rows
     axes.set(xlabel=symbols(panel.x), ylabel=symbols(panel.y))
     keys: dict[str, Line2D] = {}
     if panel.draw in figure_curves.ROWS:
-        keys = picture_marks.draw_rows(axes, table, looks)
+        keys = picture_marks.draw_rows(axes, table, looks, names_inside=names_inside)
         picture_style.in_percent(axes.xaxis)
         return keys
     for number, (name, rows) in enumerate(table.groupby("series", sort=False)):
@@ -133,7 +137,7 @@ def _panel(
         elif panel.draw in figure_curves.POINTS:
             keys |= _points(axes, str(name), rows, look)
         else:
-            keys |= _curve(axes, str(name), rows, look, number)
+            keys |= _curve(axes, str(name), rows, look, number, panel.seeds)
     return keys | _finish(axes, panel, table)
 
 
@@ -174,13 +178,18 @@ def _looks(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def _curve(
-    axes: Axes, name: str, rows: pd.DataFrame, look: dict[str, Any], number: int
+    axes: Axes,
+    name: str,
+    rows: pd.DataFrame,
+    look: dict[str, Any],
+    number: int,
+    seeds: bool,
 ) -> dict[str, Line2D]:
-    """Every seed to its end, and the mean where all of them are."""
+    """Every seed to its end, if asked for, and the mean where all of them are."""
     x, mean, *_ = average(rows)
     (line,) = axes.plot(x, mean, label=name, **look)
     picture_style.spread_marks(line, number)
-    if rows["seed"].nunique() < 2:
+    if rows["seed"].nunique() < 2 or not seeds:
         return {}
     return picture_marks.draw_seeds(axes, rows, look["color"], (x[-1], mean[-1]))
 

@@ -20,6 +20,8 @@ _STOP: Any = {"ls": "", "marker": "|", "ms": 9, "mew": 1.2}
 _WHISKER: Any = {"lw": 0.9}
 _SEED: Any = {"ls": "", "marker": ".", "ms": 4, "alpha": 0.5, "mew": 0}
 _BESIDE = 0.2  # of a row: seeds stand below their mean
+_NAME: Any = {"va": "bottom", "size": "small"}
+_LEFT, _OVER = 0.02, 0.1  # of the panel's width, and of a row: where a name stands
 _GREY = "0.35"
 
 
@@ -46,8 +48,18 @@ def draw_intervals(
     return {"95% interval": Line2D([], [], color=_GREY, **_WHISKER)}
 
 
-def draw_rows(axes: Axes, rows: pd.DataFrame, looks: dict[str, dict[str, Any]]) -> Keys:
-    """A row for every series: its seeds, their mean, and the mean's 95% interval."""
+def draw_rows(
+    axes: Axes,
+    rows: pd.DataFrame,
+    looks: dict[str, dict[str, Any]],
+    *,
+    names_inside: bool = False,
+) -> Keys:
+    """A row for every series: its seeds, their mean, and the mean's 95% interval.
+
+    Names stand at the left of the axes; among panels of curves, over their rows, so
+    that they take no room from the panels above and below.
+    """
     names = list(rows["series"].unique())
     keys: Keys = {}
     for place, name in enumerate(names):
@@ -59,6 +71,12 @@ def draw_rows(axes: Axes, rows: pd.DataFrame, looks: dict[str, dict[str, Any]]) 
         if len(values) > 1:
             axes.hlines([place], low, high, color=look["color"], **_WHISKER)
             keys["95% interval"] = Line2D([], [], color=_GREY, **_WHISKER)
-    axes.set_yticks(range(len(names)), [symbols(str(name)) for name in names])
+    told = [symbols(str(name)) for name in names]
+    axes.set_yticks(range(len(names)), [""] * len(names) if names_inside else told)
+    axes.tick_params(left=not names_inside)
+    for place, name in enumerate(told if names_inside else ()):
+        axes.text(
+            _LEFT, place - _OVER, name, transform=axes.get_yaxis_transform(), **_NAME
+        )
     axes.set_ylim(len(names) - 0.5, -0.5)
     return keys

@@ -95,13 +95,18 @@ def test_chosen_values_have_means_and_intervals():
     assert len(whiskers.get_segments()) == len(mean)
 
 
-def test_settled_accuracies_stand_in_rows():
+def settled():
+    """Three seeds of two series, one number each."""
     rows = [
         ("settled", name, seed, 0.0, 0.5 + 0.1 * seed)
         for name in ("DP-SparFL", "random")
         for seed in range(3)
     ]
-    table = pd.DataFrame(rows, columns=figure_curves.COLUMNS)
+    return pd.DataFrame(rows, columns=figure_curves.COLUMNS)
+
+
+def test_settled_accuracies_stand_in_rows():
+    table = settled()
     (axes,) = picture_of(table, panel("settled")).axes
     assert [text.get_text() for text in axes.get_yticklabels()] == [
         *("DP-SparFL", "random")
@@ -110,6 +115,22 @@ def test_settled_accuracies_stand_in_rows():
     assert [line.get_xdata()[0] for line in means] == pytest.approx([0.6, 0.6])
     assert [len(line.get_xdata()) for line in seeds] == [3, 3]
     assert len(axes.collections) == 2  # intervals
+
+
+def test_rows_among_curves_have_their_names_inside():
+    table = pd.concat([curves("accuracy"), settled()])
+    _, axes = picture_of(table, panel("accuracy"), panel("settled")).axes
+    assert not any(text.get_text() for text in axes.get_yticklabels())
+    assert [text.get_text() for text in axes.texts] == ["DP-SparFL", "random"]
+    first, second = (text.get_position()[1] for text in axes.texts)
+    assert first < 0 < second < 1  # rows are at 0 and 1, and y grows downwards
+
+
+def test_a_panel_may_leave_single_seeds_out():
+    (axes,) = picture_of(curves("accuracy"), panel("accuracy", seeds=False)).axes
+    means, others = drawn(axes)
+    assert len(means) == 2
+    assert not others
 
 
 def test_small_multiples_have_one_series_each_and_the_same_axes():

@@ -34,7 +34,7 @@ from tests.commands import ROOT, assert_refused, call_program, run_program
 def test_every_figure_of_the_paper_is_declared():
     asked = "clipping tradeoff privacy_level policies_accuracy policies_delay noniid "
     asked += "imbalance fairness queues bound solver options robustness accountant "
-    asked += "policies_sparse noise_aware "
+    asked += "policies_sparse sparse_noniid noise_aware "
     asked += "accuracy_fashion accuracy_noniid accuracy_mnist accuracy_cifar"
     assert set(catalogue.get_figures("all")) == set(asked.split())
     known = [claim.name for claim in claims.CLAIMS]

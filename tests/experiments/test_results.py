@@ -9,7 +9,14 @@ import pytest
 from matplotlib import image
 from PIL import Image
 
-from experiments.paper import catalogue, claims, figure_pictures
+from experiments.paper import (
+    accuracies,
+    catalogue,
+    claim_data,
+    claims,
+    figure_pictures,
+    protocol_sweeps,
+)
 from tests.commands import ROOT
 from tests.marks import mostly_slow
 
@@ -62,6 +69,33 @@ def test_the_claims_of_the_results_follow_from_their_tables():
     assert table in RESULTS
     before, *_ = RESULTS.partition(table)
     assert "|" not in before  # the page opens with it
+
+
+def test_the_results_tell_the_accuracies_of_the_tables():
+    table = accuracies.as_markdown(claim_data.read(FULL))
+    assert (FULL / "accuracies.md").read_text() == table
+    assert table in RESULTS
+    # A row computed the plain way.
+    runs = pd.read_csv(FULL / "noniid_runs.csv")
+    own = runs[(runs["series"] == "random") & runs["settled_accuracy"].notna()]
+    settled, reach = 100 * own["settled_accuracy"], own["reach_s"].dropna() / 3600
+    shares = own[["equal_time_accuracy", "best_accuracy", "accuracy"]].mean()
+    cells = [
+        f"{settled.mean():.1f} ({settled.min():.1f}-{settled.max():.1f})",
+        *(f"{100 * share:.1f}" for share in shares),
+        f"{reach.mean():.2f} (50%: {len(reach)} of 5)",
+    ]
+    assert "| Fig. 7, Dirichlet | random | 5 | " + " | ".join(cells) + " |" in table
+
+
+def test_accuracies_are_told_of_all_trained_sweeps_of_the_protocol():
+    chosen = ("clip_fashion", "clip_mnist", "clip_cifar")  # by validation images
+    trained = {
+        name
+        for name, sweep in protocol_sweeps.PROTOCOL_SWEEPS.items()
+        if sweep.trained and name not in chosen
+    }
+    assert set(accuracies.SETTINGS) == trained | {"noise_aware"}
 
 
 @pytest.mark.parametrize("claim", ["policies_delay", "sparse_delay"])
