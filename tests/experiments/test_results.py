@@ -148,6 +148,18 @@ def test_the_results_tell_delays_over_lambda():
         assert told == expected
 
 
+def test_the_results_tell_the_terms_of_the_bound():
+    points = pd.read_csv(FULL / "bound.csv")
+    mean = points[points["x"] == 20].groupby("series")["y"].mean()
+    words = (
+        f"gradient norm is {mean['measured, mean so far']:.1f} and the bound "
+        f"{mean['bound']:.0f} (means of three seeds): noise {mean['its noise']:.0f}, "
+        f"sparsification {mean['its sparsification']:.0f}, divergence of clients "
+        f"{mean['its divergence']:.1f}, start {mean['its start']:.1f}."
+    )
+    assert words in " ".join(RESULTS.split())
+
+
 def test_the_results_tell_what_margins_save():
     dropped = full_runs("robustness", "robust_margin")
     dropped = dropped[dropped["series"] == "DP-SparFL"].groupby("value")
