@@ -88,8 +88,7 @@ def _unmeasured(
     return [
         run
         for run in sweeps.runs_of("bound", scale, changes)
-        if run.seed in seeds
-        and not (folder / "runs" / "bound" / f"{run.name}.json").is_file()
+        if run.seed in seeds and not trained_lib.gradients_path(folder, run).is_file()
     ]
 
 

@@ -154,11 +154,11 @@ class _TableMaker:
 
     def _bounds(self, runs: list[SweepRun]) -> pd.DataFrame:
         """The bound of every seed, from gradients that are measured once."""
-        size, folder = sweeps.SCALES[self._scale], self._folder / "runs" / "bound"
+        size = sweeps.SCALES[self._scale]
         seeds = sweeps.worlds_of("bound", self._scale).trained
         parts = [pd.DataFrame(columns=figure_curves.COLUMNS)]
         for run in runs:
-            path = folder / f"{run.name}.json"
+            path = trained_lib.gradients_path(self._folder, run)
             if not path.is_file() and self._train and run.seed in seeds:
                 length = fl.plan(run.planned).num_rounds
                 rounds = sweeps.measured_rounds(length, self._scale)
@@ -166,14 +166,14 @@ class _TableMaker:
                 measured = bound.measure(
                     run.planned, rounds, images_per_client=size.measured_images
                 )
-                folder.mkdir(parents=True, exist_ok=True)
+                path.parent.mkdir(parents=True, exist_ok=True)
                 content = [one._asdict() for one in measured]
                 kept = {"settings": plans_lib.digest(run.planned), "measured": content}
                 write_whole(path, json.dumps(kept, indent=1) + "\n")
             if path.is_file():
                 rows = bound.bound_rows(run.planned, _measured(path, run))
                 parts.append(figure_curves.of_bound(rows, run))
-        return pd.concat(parts, ignore_index=True)
+        return pd.concat(parts, ignore_index=True).astype({"x": float, "y": float})
 
 
 def _tells_of_training(path: pathlib.Path) -> bool:

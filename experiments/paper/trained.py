@@ -3,8 +3,9 @@
 Records are large and stay where runs were trained. What figures are made of is little:
 when a run was evaluated and with which result, and some facts of its end. That is kept
 beside the tables, one line a run in `trained/SWEEP.jsonl`, with digests of the run's
-settings and schedule. Whoever has these files, on whatever machine, goes on with what
-is missing, and makes the tables again without the records.
+settings and schedule, and so are gradients that were measured for Theorem 1. Whoever
+has these files, on whatever machine, goes on with what is missing, and makes the tables
+again without the records.
 """
 
 import hashlib
@@ -75,6 +76,11 @@ def keep(found: Mapping[str, Trained], folder: pathlib.Path) -> None:
         lines = [_line(home, everything[home]) for home in sorted(everything)]
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, "".join(f"{line}\n" for line in lines))
+
+
+def gradients_path(folder: pathlib.Path, run: SweepRun) -> pathlib.Path:
+    """Where gradients that were measured for Theorem 1 are kept."""
+    return folder / "trained" / run.sweep / f"{run.name}.json"
 
 
 def path_of(folder: pathlib.Path, sweep: str) -> pathlib.Path:
