@@ -135,7 +135,7 @@ FIGURES: dict[str, Figure] = {
     "imbalance": Figure(
         "Fig. 8",
         "policies with clients of 300, 600, 1800 and 2100 images, Fashion-MNIST",
-        _four("imbalance", "Fashion-MNIST, unequal sizes"),
+        _four("imbalance", "Fashion-MNIST, unequal sizes", multiples=True),
         ("policies_accuracy", "policies_delay"),
     ),
     "policies_sparse": Figure(
