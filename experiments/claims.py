@@ -4,8 +4,9 @@
 
 reads the tables beside the figures, prints a verdict on every claim (`--markdown`: as a
 Markdown table) and writes claims.json and claims.md into the same folder, beside
-accuracies.md: what the protocol has told, not judged, of every trained series. It never
-trains. How claims are judged is fixed in experiments/paper/PROTOCOL.md.
+accuracies.md and differences.md: what the protocol has told, not judged, of every
+trained series, and every comparison of accuracies by statistics that are not judged. It
+never trains. How claims are judged is fixed in experiments/paper/PROTOCOL.md.
 """
 
 import pathlib
@@ -13,7 +14,7 @@ import pathlib
 from absl import flags
 
 from . import cli
-from .paper import accuracies, claims
+from .paper import accuracies, claims, differences
 
 _RESULTS = flags.DEFINE_string(
     "results", "experiments/results/full", "folder with the tables of the figures"
@@ -29,6 +30,7 @@ def main() -> None:
     print(shown(verdicts), end="")
     claims.write(folder, verdicts)
     accuracies.write(folder)
+    differences.write(folder)
 
 
 if __name__ == "__main__":

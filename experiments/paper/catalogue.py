@@ -43,6 +43,7 @@ _ROUND, _HOURS, _ACCURACY = "round", "simulated time (h)", "test accuracy"
 _SETTLED = "settled test accuracy"
 _CUMULATIVE = "cumulative delay (h)"
 _DIRICHLET = "Fashion-MNIST, Dirichlet(0.2)"
+_NEAREST = "CIFAR-10, sigma 0.6 (ours)"
 _KEPT = ("keep rate s", _SETTLED)
 _SHARES = ("participation rate beta", "share of rounds")
 _TARGET, _LEAST_KEPT = r"$d_\mathrm{avg}$", r"$s_\mathrm{th}$"
@@ -82,7 +83,7 @@ def _four(sweep: str, title: str, *, multiples: bool = False) -> tuple[Panel, ..
 _MNIST_CIFAR = (
     ("policies_mnist", "MNIST", ":mnist"),
     ("policies_cifar", "CIFAR-10, sigma 0.4", ":cifar10"),
-    ("policies_cifar_ours", "CIFAR-10, sigma 0.6 (ours)", ":cifar10_ours"),
+    ("policies_cifar_ours", _NEAREST, ":cifar10_ours"),
 )
 
 FIGURES: dict[str, Figure] = {
@@ -91,7 +92,10 @@ FIGURES: dict[str, Figure] = {
         "unadjusted clip norm C against adjusted sqrt(s) C, over keep rates s",
         (
             Panel("clipping_fashion", "settled_over", "Fashion-MNIST", *_KEPT),
-            Panel("clipping_cifar", "settled_over", "CIFAR-10", *_KEPT, ":cifar10"),
+            Panel(
+                *("clipping_cifar", "settled_over", _NEAREST, *_KEPT),
+                ":cifar10",
+            ),
         ),
         ("clipping",),
     ),
@@ -143,7 +147,7 @@ FIGURES: dict[str, Figure] = {
         "delay beside baselines that keep as much as DP-SparFL does on average",
         (
             _delay("sparse_mnist", "MNIST", ":mnist"),
-            _delay("sparse_cifar", "CIFAR-10, sigma 0.6 (ours)", ":cifar10_ours"),
+            _delay("sparse_cifar", _NEAREST, ":cifar10_ours"),
             _delay("sparse_noniid", _DIRICHLET, ":noniid"),
             _delay("sparse_imbalance", "Fashion-MNIST, unequal sizes", ":imbalance"),
         ),
