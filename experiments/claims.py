@@ -4,9 +4,10 @@
 
 reads the tables beside the figures, prints a verdict on every claim (`--markdown`: as a
 Markdown table) and writes claims.json and claims.md into the same folder, beside
-accuracies.md and differences.md: what the protocol has told, not judged, of every
-trained series, and every comparison of accuracies by statistics that are not judged. It
-never trains. How claims are judged is fixed in experiments/paper/PROTOCOL.md.
+accuracies.md and differences.md (what the protocol has told, not judged, of every
+trained series, and every comparison of accuracies by statistics that are not judged)
+and times.md (how long it trained). It never trains. How claims are judged is fixed in
+experiments/paper/PROTOCOL.md.
 """
 
 import pathlib
@@ -14,7 +15,7 @@ import pathlib
 from absl import flags
 
 from . import cli
-from .paper import accuracies, claims, differences
+from .paper import accuracies, claims, differences, times
 
 _RESULTS = flags.DEFINE_string(
     "results", "experiments/results/full", "folder with the tables of the figures"
@@ -31,6 +32,7 @@ def main() -> None:
     claims.write(folder, verdicts)
     accuracies.write(folder)
     differences.write(folder)
+    times.write(folder)
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def find(runs: Iterable[SweepRun], folder: pathlib.Path) -> dict[str, Trained]:
     """
     wanted = [run for run in runs if run.trained is not None]
     kept = {
-        sweep: _read(path_of(folder, sweep))
+        sweep: read(path_of(folder, sweep))
         for sweep in dict.fromkeys(_sweep_of(run) for run in wanted)
     }
     found = {}
@@ -72,7 +72,7 @@ def keep(found: Mapping[str, Trained], folder: pathlib.Path) -> None:
         by_sweep.setdefault(home.split("/")[0], {})[home] = one
     for sweep, some in by_sweep.items():
         path = path_of(folder, sweep)
-        everything = {**_read(path), **some}
+        everything = {**read(path), **some}
         lines = [_line(home, everything[home]) for home in sorted(everything)]
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, "".join(f"{line}\n" for line in lines))
@@ -86,6 +86,23 @@ def gradients_path(folder: pathlib.Path, run: SweepRun) -> pathlib.Path:
 def path_of(folder: pathlib.Path, sweep: str) -> pathlib.Path:
     """The file of a sweep's finished runs."""
     return folder / "trained" / f"{sweep}.jsonl"
+
+
+def read(path: pathlib.Path) -> dict[str, Trained]:
+    """Runs that are kept in a sweep's file, by their homes; none if there is no file.
+
+    Raises:
+        InputError: If the file is damaged.
+    """
+    if not path.is_file():
+        return {}
+    try:
+        lines = map(json.loads, path.read_text().splitlines())
+        return {line["home"]: _of_line(line) for line in lines}
+    except (OSError, ValueError, KeyError, TypeError):
+        raise InputError(
+            f"{path} is damaged: restore it, or delete it to train its runs again."
+        ) from None
 
 
 def digest_schedule(schedule: Schedule, rounds: int) -> str:
@@ -156,18 +173,6 @@ def _short(value: float | None) -> float | int | None:
         return None
     rounded = float(f"{value:.10g}")
     return int(rounded) if rounded.is_integer() else rounded
-
-
-def _read(path: pathlib.Path) -> dict[str, Trained]:
-    if not path.is_file():
-        return {}
-    try:
-        lines = map(json.loads, path.read_text().splitlines())
-        return {line["home"]: _of_line(line) for line in lines}
-    except (OSError, ValueError, KeyError, TypeError):
-        raise InputError(
-            f"{path} is damaged: restore it, or delete it to train its runs again."
-        ) from None
 
 
 def _of_line(line: Mapping[str, Any]) -> Trained:

@@ -1,5 +1,6 @@
 """Do RESULTS.md and other pages tell what committed tables have?"""
 
+import json
 import re
 import shutil
 
@@ -19,6 +20,7 @@ from experiments.paper import (
     figure_pictures,
     protocol,
     protocol_sweeps,
+    times,
 )
 from tests.commands import ROOT
 from tests.marks import mostly_slow
@@ -116,6 +118,19 @@ def test_the_results_tell_differences_by_every_statistic():
     ]
     assert len(judged) > 10
     assert all(row in table for row in judged)
+
+
+def test_the_results_tell_how_long_they_trained():
+    table = times.as_markdown(FULL)
+    assert (FULL / "times.md").read_text() == table
+    assert table in RESULTS
+    lines = (FULL / "trained/imbalance.jsonl").read_text().splitlines()
+    kept = [json.loads(line) for line in lines]
+    rounds = sum(one["trained_rounds"] for one in kept)
+    hours = sum(one["train_wall_s"] for one in kept) / 3600
+    assert f"sizes | {len(kept)} | {rounds:,} | {hours:.1f} |" in table
+    hours = [float(row.split("|")[4]) for row in table.splitlines()[2:-2]]
+    assert hours[-1] == pytest.approx(sum(hours[:-1]), abs=0.06 * len(hours))
 
 
 def test_accuracies_are_told_of_all_trained_sweeps_of_the_protocol():
