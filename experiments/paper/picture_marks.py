@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from dpsparfl_jax.records.comparisons import interval
 from dpsparfl_jax.report.picture_style import symbols
@@ -22,6 +23,7 @@ _SEED: Any = {"ls": "", "marker": ".", "ms": 4, "alpha": 0.5, "mew": 0}
 _BESIDE = 0.2  # of a row: seeds stand below their mean
 _NAME: Any = {"va": "bottom", "size": "small"}
 _LEFT, _OVER = 0.02, 0.1  # of the panel's width, and of a row: where a name stands
+_TICKS = 5  # steps between percentages, which are long: they must not touch
 _GREY = "0.35"
 
 
@@ -79,4 +81,5 @@ def draw_rows(
             _LEFT, place - _OVER, name, transform=axes.get_yaxis_transform(), **_NAME
         )
     axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.xaxis.set_major_locator(MaxNLocator(_TICKS, steps=[1, 2, 5, 10]))
     return keys
