@@ -177,5 +177,5 @@ def _short(value: float | None) -> float | int | None:
 
 def _of_line(line: Mapping[str, Any]) -> Trained:
     rows = pd.DataFrame(line["evaluations"], columns=EVALUATED, dtype=float)
-    facts = {name: line[name] for name in FACTS}
+    facts = {name: None if line[name] is None else float(line[name]) for name in FACTS}
     return Trained(line["settings"], line["schedule"], facts, rows)

@@ -149,7 +149,11 @@ def test_kept_runs_of_other_schedules_and_damaged_files_are_refused(drawn, tmp_p
     path = trained.path_of(tmp_path, "noniid")
     trained.keep(other, tmp_path)
     assert trained.find(runs, tmp_path).keys() == other.keys()
-    path.write_text(path.read_text()[:-9])
+    whole = path.read_text()
+    path.write_text(whole.replace('"train_wall_s": 1', '"train_wall_s": "long"'))
+    with pytest.raises(InputError, match=r"noniid.jsonl is damaged: restore it"):
+        trained.read(path)
+    path.write_text(whole[:-9])
     with pytest.raises(InputError, match=r"noniid.jsonl is damaged: restore it"):
         trained.find(runs, tmp_path)
 
