@@ -1,6 +1,6 @@
-"""Tables for the terminal: one line a run, or one line a setting."""
+"""Tables as text: of runs and settings for the terminal, and in Markdown."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from dpsparfl_jax import records
 from dpsparfl_jax.records import columns, groups, rows
@@ -91,3 +91,9 @@ def aligned(lines: Sequence[Sequence[str]], *, to_the_left: int) -> str:
         )
         for line in lines
     )
+
+
+def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table with a line for its heads, a rule, and a line a row."""
+    lines = (heads, ["---"] * len(heads), *rows)
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

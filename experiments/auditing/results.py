@@ -4,13 +4,14 @@ import dataclasses
 import json
 import math
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
 
 from dpsparfl_jax import storage
 
+from ..tables import markdown
 from .generator import FALSE_ALARM, Statistic
 from .one_run import Guess
 from .sensitivity import TOLERANCE, Finding
@@ -80,12 +81,6 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(row) + " |" for row in (heads, *rows)]
-    lines.insert(1, "|" + "---|" * len(heads))
-    return "\n".join(lines)
-
-
 def white_box_table(audits: Sequence[Audit]) -> str:
     """Lower bounds beside claims, a row a setting."""
     rows = []
@@ -106,7 +101,7 @@ def white_box_table(audits: Sequence[Audit]) -> str:
             ]
         )
     heads = "setting|noise|q|rounds x steps|keep|RDP|PLD|Clopper-Pearson|fit"
-    return _table(heads.split("|"), rows)
+    return markdown(heads.split("|"), rows)
 
 
 def sensitivity_table(findings: Sequence[Finding]) -> str:
@@ -120,7 +115,7 @@ def sensitivity_table(findings: Sequence[Finding]) -> str:
         [family, *(_number_of_bounds(worst[family, *place]) for place in places)]
         for family in dict.fromkeys(each.family for each in findings)
     ]
-    return _table(["records", *(f"{m}, {method}" for m, method in places)], rows)
+    return markdown(["records", *(f"{m}, {method}" for m, method in places)], rows)
 
 
 def _number_of_bounds(value: float) -> str:
@@ -140,7 +135,7 @@ def generator_table(checked: dict[str, list[Statistic]]) -> str:
             text = f"{one.found:.4g} (p {one.p_value:.2g})"
             row.append(f"**{text}**" if one.is_broken else text)
         rows.append(row)
-    return _table(["statistic", "expected", *checked], rows)
+    return markdown(["statistic", "expected", *checked], rows)
 
 
 def one_run_table(guesses: Sequence[Guess]) -> str:
@@ -159,7 +154,7 @@ def one_run_table(guesses: Sequence[Guess]) -> str:
         ]
         for each in guesses
     ]
-    return _table(heads.split("|"), rows)
+    return markdown(heads.split("|"), rows)
 
 
 def picture(results: Results) -> Figure:

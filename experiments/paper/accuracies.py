@@ -7,6 +7,7 @@ import pandas as pd
 
 from dpsparfl_jax.storage import write_whole
 
+from ..tables import markdown
 from . import claim_data, protocol
 from .claim_data import Tables
 from .sweeps import SWEEPS
@@ -49,8 +50,7 @@ def write(folder: pathlib.Path) -> None:
 def as_markdown(tables: Tables) -> str:
     """A row for every series that was trained, and how to read it."""
     rows = [row for sweep in SETTINGS for row in _rows(tables, sweep)]
-    lines = ["| " + " | ".join(row) + " |" for row in (_HEAD, ("---",) * 8, *rows)]
-    return "\n".join([*lines, "", _NOTE, ""])
+    return f"{markdown(_HEAD, rows)}\n\n{_NOTE}\n"
 
 
 def _rows(tables: Tables, sweep: str) -> list[tuple[str, ...]]:

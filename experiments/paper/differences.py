@@ -8,6 +8,7 @@ import pandas as pd
 from dpsparfl_jax.records.comparisons import interval
 from dpsparfl_jax.storage import write_whole
 
+from ..tables import markdown
 from . import claim_data, protocol
 from .claim_data import Tables
 from .claims import CLAIMS, Claim
@@ -37,9 +38,7 @@ def as_markdown(tables: Tables) -> str:
     """A row for every comparison of accuracies, and how to read it."""
     rows = [row for claim in CLAIMS for row in _rows(claim, tables)]
     head = ("claim", "comparison", *STATISTICS.values())
-    rule = ("---",) * len(head)
-    lines = ["| " + " | ".join(row) + " |" for row in (head, rule, *rows)]
-    return "\n".join([*lines, "", _NOTE, ""])
+    return f"{markdown(head, rows)}\n\n{_NOTE}\n"
 
 
 def _rows(claim: Claim, tables: Tables) -> list[tuple[str, ...]]:

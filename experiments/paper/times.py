@@ -4,6 +4,7 @@ import pathlib
 
 from dpsparfl_jax.storage import write_whole
 
+from ..tables import markdown
 from . import accuracies, trained
 
 _CHOOSING = {
@@ -38,9 +39,9 @@ def as_markdown(folder: pathlib.Path) -> str:
             own = (len(kept), rounds, seconds)
             rows.append(_row(name, *own))
             total = (total[0] + own[0], total[1] + own[1], total[2] + own[2])
-    head = "| setting | runs | rounds | hours |\n| --- | --- | --- | --- |"
-    return "\n".join([head, *rows, _row("all", *total), "", _NOTE, ""])
+    head = ("setting", "runs", "rounds", "hours")
+    return f"{markdown(head, [*rows, _row('all', *total)])}\n\n{_NOTE}\n"
 
 
-def _row(name: str, runs: int, rounds: float, seconds: float) -> str:
-    return f"| {name} | {runs} | {rounds:,.0f} | {seconds / _HOUR:.1f} |"
+def _row(name: str, runs: int, rounds: float, seconds: float) -> tuple[str, ...]:
+    return (name, str(runs), f"{rounds:,.0f}", f"{seconds / _HOUR:.1f}")

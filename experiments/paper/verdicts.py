@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from ..tables import markdown
 from . import statistics
 from .statistics import Comparison
 
@@ -108,8 +109,7 @@ def as_markdown(verdicts: Sequence[Verdict]) -> str:
         effects = "; ".join(_effect(one) for one in shown if one.seeds) or "-"
         claim = f"{each.words} ({each.paper})"
         rows.append((claim, effects, each.verdict, _seeds(shown)))
-    lines = ["| " + " | ".join(row) + " |" for row in (head, ("---",) * 4, *rows)]
-    return "\n".join([*lines, "", NOTE, ""])
+    return f"{markdown(head, rows)}\n\n{NOTE}\n"
 
 
 def _judged_or_all(verdict: Verdict) -> list[Comparison]:
