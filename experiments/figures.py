@@ -53,7 +53,7 @@ _DRY_RUN = flags.DEFINE_bool(
     "dry_run", False, "only print runs, rounds, examples and hours that are left"
 )
 _RATE = flags.DEFINE_float(
-    "examples_per_s", 600.0, "speed of training that --dry_run counts with"
+    "examples_per_s", 1800.0, "speed of training that --dry_run counts with"
 )
 
 
