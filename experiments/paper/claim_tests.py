@@ -239,9 +239,9 @@ def late_delay(tables: Tables) -> Family:
 
 
 def within_epsilon(tables: Tables) -> Family:
-    """The least that any client of any run had left."""
+    """The least that any client of any run had left; sweeps may share runs."""
     noisy = tables.runs[tables.runs["epsilon_margin"].notna()]
-    label, seeds = f"least of {len(noisy)} runs", noisy["seed"].nunique()
+    label, seeds = f"least over {len(noisy)} rows", noisy["seed"].nunique()
     return [exact(label, noisy["epsilon_margin"], "epsilon", seeds=seeds, least=0)]
 
 

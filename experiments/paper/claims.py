@@ -176,7 +176,7 @@ _PAPERS: tuple[Claim, ...] = (
     ),
     Claim(
         "theorem3",
-        "The bound on all queues is kept",
+        "The bound on all queues is kept where delays can meet their target",
         "Theorem 3",
         "norm of all queues over its bound, at its largest over rounds, lambda and "
         "both starts of the delay queue (exact)",

@@ -12,7 +12,7 @@ from ..tables import markdown
 from . import claim_data, protocol
 from .claim_data import Tables
 from .claims import CLAIMS, Claim
-from .statistics import Effect
+from .statistics import Effect, holm, p_of_no_effect
 
 JUDGED = "settled_accuracy"
 STATISTICS = {  # column of the tables of runs: how it is called
@@ -24,8 +24,9 @@ STATISTICS = {  # column of the tables of runs: how it is called
 _NOTE = (
     "Mean differences in points over the seeds that are trained, with 95% Student-t "
     "intervals. Only the first column is judged, and no interval is corrected for the "
-    "number of comparisons. Lambda* is chosen by each column's own statistic. Equal "
-    "time is blank where not all series of a sweep were trained."
+    "number of comparisons. Lambda* is chosen by each column's own statistic. The last "
+    "column has p-values of the first one, by itself and after Holm's correction over "
+    "all rows: verdicts are corrected within a claim alone."
 )
 
 
@@ -36,22 +37,24 @@ def write(folder: pathlib.Path) -> None:
 
 def as_markdown(tables: Tables) -> str:
     """A row for every comparison of accuracies, and how to read it."""
-    rows = [row for claim in CLAIMS for row in _rows(claim, tables)]
-    head = ("claim", "comparison", *STATISTICS.values())
-    return f"{markdown(head, rows)}\n\n{_NOTE}\n"
-
-
-def _rows(claim: Claim, tables: Tables) -> list[tuple[str, ...]]:
-    """The claim's comparisons that are trained, below its words."""
-    columns = [_trained(claim, _by(measure, tables)) for measure in STATISTICS]
-    return [
-        (
-            "" if number else f"{claim.words} ({claim.paper})",
-            label,
-            *(_cell(of_statistic.get(label)) for of_statistic in columns),
-        )
-        for number, label in enumerate(columns[0])
+    judged = {claim.name: _trained(claim, tables) for claim in CLAIMS}
+    p_values = [
+        p_of_no_effect(values) if values.count() > 1 else 1.0
+        for family in judged.values()
+        for values in family.values()
     ]
+    cells = iter(zip(p_values, holm(p_values), strict=True))
+    others = [_by(measure, tables) for measure in STATISTICS if measure != JUDGED]
+    rows = []
+    for claim in CLAIMS:
+        columns = [judged[claim.name], *(_trained(claim, each) for each in others)]
+        for number, label in enumerate(judged[claim.name]):
+            words = "" if number else f"{claim.words} ({claim.paper})"
+            told = (_cell(of_statistic.get(label)) for of_statistic in columns)
+            by_itself, corrected = next(cells)
+            rows.append((words, label, *told, f"{by_itself:.2g}; {corrected:.2g}"))
+    head = ("claim", "comparison", *STATISTICS.values(), "p by itself; of all rows")
+    return f"{markdown(head, rows)}\n\n{_NOTE}\n"
 
 
 def _by(measure: str, tables: Tables) -> Tables:

@@ -24,7 +24,7 @@ from .sweeps import SweepRun
 from .trained import EVALUATED, Trained
 
 _RUN = [
-    *("sweep", "series", "value", "seed", "once", "run"),
+    *("sweep", "series", "value", "seed", "once", "run", "to_train"),
     *("clients", "rounds", "participations", "delay_target_s", "delay_s"),
     *("mean_delay_s", "first_delay_s", "last_delay_s", "keep_rate"),
     *("participation_gap", "epsilon_margin", "late", "epsilon_wasted"),
@@ -60,8 +60,10 @@ def build(
         schedule = plans_lib.plan_once(run.planned, plans)
         label = {"series": run.series.label, "value": run.series.value}
         label |= {"seed": run.seed, "once": run.series.once, "run": len(run_rows)}
-        recorded = trained.get(run.home) if run.trained is not None else None
-        run_rows.append({"sweep": run.sweep, **label} | _about(run.planned, schedule))
+        to_train = run.trained is not None
+        recorded = trained.get(run.home) if to_train else None
+        about = {"sweep": run.sweep, **label, "to_train": to_train}
+        run_rows.append(about | _about(run.planned, schedule))
         rounds.append(_rounds(run.planned, schedule).assign(**label))
         clients.append(_clients(schedule).assign(**label))
         if recorded is not None:
@@ -73,9 +75,9 @@ def build(
     table = pd.DataFrame(run_rows, columns=[*_RUN, *TRAINED])
     every = pd.concat(rounds, ignore_index=True)
     table["common_delay_s"] = _common_delay(table, every)
-    table["equal_time_accuracy"] = _equal_time_accuracy(table, seen)
+    table["equal_time_accuracy"] = equal_time_accuracy(table, seen)
     return Tables(
-        table.drop(columns="run"),
+        table.drop(columns=["run", "to_train"]),
         _thin(every),
         seen,
         pd.concat(clients, ignore_index=True),
@@ -216,18 +218,18 @@ def _common_delay(table: pd.DataFrame, rounds: pd.DataFrame) -> pd.Series:
     return merged["cumulative_delay_s"]
 
 
-def _equal_time_accuracy(table: pd.DataFrame, seen: pd.DataFrame) -> list[float]:
+def equal_time_accuracy(table: pd.DataFrame, seen: pd.DataFrame) -> list[float]:
     """Accuracies at the largest simulated time that all series of a seed reach.
 
-    Blank for seeds some of whose series were not trained.
+    Only series that are to be trained count; blank for seeds in which some are not yet.
     """
-    compared = table[~table["once"].astype(bool)]
+    compared = table[~table["once"].astype(bool) & table["to_train"].astype(bool)]
     ends = compared.groupby("seed")["trained_delay_s"].min()
     whole = compared.groupby("seed")["trained_delay_s"].apply(lambda s: s.notna().all())
     curves = dict(iter(seen.groupby("run")))
     return [
         run_measures.accuracy_at(curves[row.run], ends[row.seed])
-        if row.run in curves and whole[row.seed] and not row.once
+        if row.run in curves and not row.once and whole[row.seed]
         else np.nan
         for row in table.itertuples()
     ]

@@ -15,6 +15,7 @@ from dpsparfl_jax import records
 from dpsparfl_jax.errors import InputError
 from experiments import presets
 from experiments.paper import (
+    bound,
     catalogue,
     claims,
     figure_curves,
@@ -156,6 +157,35 @@ def test_kept_runs_of_other_schedules_and_damaged_files_are_refused(drawn, tmp_p
     path.write_text(whole[:-9])
     with pytest.raises(InputError, match=r"noniid.jsonl is damaged: restore it"):
         trained.find(runs, tmp_path)
+
+
+def test_series_that_nobody_trains_leave_accuracies_at_equal_time():
+    table = pd.DataFrame(
+        {
+            "run": [0, 1, 2, 3, 4],
+            "seed": [0, 0, 0, 1, 1],
+            "once": False,
+            "to_train": [True, True, False, True, True],
+            "trained_delay_s": [30.0, 20.0, np.nan, 30.0, np.nan],
+        }
+    )
+    times = {"cumulative_delay_s": [10.0, 30.0], "accuracy": [0.4, 0.6]}
+    seen = pd.concat([pd.DataFrame(times).assign(run=run) for run in (0, 1, 3)])
+    found = run_tables.equal_time_accuracy(table, seen)
+    # Seed 0 has both that are to be trained, seed 1 lacks one of them.
+    np.testing.assert_allclose(found, [0.5, 0.5, np.nan, np.nan, np.nan])
+
+
+def test_the_bound_is_drawn_wherever_its_condition_holds():
+    (run, *_) = sweeps.runs_of("bound", "quick", {})
+    zeros = dict.fromkeys(bound.BoundRow._fields, 0)
+    rows = [
+        bound.BoundRow(**zeros | {"rounds": rounds, "holds": holds})
+        for rounds, holds in ((10, True), (20, False))
+    ]
+    drawn = figure_curves.of_bound(rows, run)
+    assert list(drawn.loc[drawn["series"] == "bound", "x"]) == [10]
+    assert list(drawn.loc[drawn["series"] == "sum (no bound)", "x"]) == [20]
 
 
 def test_tables_hold_what_was_recorded_and_planned(drawn):
