@@ -15,7 +15,7 @@ _CHOOSING = {
 _NOTE = (
     "Hours of real time in which rounds were trained and evaluated, compilation "
     "included, summed over runs; the machine may have done other work beside it. Runs "
-    "that settings share are counted once."
+    "that settings share are counted once; studies outside the protocol are not in it."
 )
 _HOUR = 3600.0  # s
 

@@ -16,7 +16,8 @@ NOTE = (
     "Verdicts are by two-sided paired t-tests and by two one-sided tests of a margin, "
     "both at 5% after Holm's correction within a claim; exact statements have no "
     "interval. Statistics, margins and seeds were fixed before the runs "
-    "(experiments/paper/PROTOCOL.md). What lacks seeds is not run."
+    "(experiments/paper/PROTOCOL.md, with corrections and readings at its end). What "
+    "lacks seeds is not run."
 )
 _WIDTH = 88  # of a terminal's lines
 _FORMATS = {
