@@ -54,7 +54,8 @@ def main() -> int:
     """Measures, prints, writes."""
     cli.check_output("json", _JSON.value)
     settings = presets.get_preset("quickstart").settings
-    points = grid.expand(settings, grid.parse(GRID))
+    names = [axis.name for axis in grid.parse(GRID)]
+    points = grid.expand(settings, grid.parse(GRID)).settings
     rounds = f"--length.rounds={_ROUNDS.value}"
     with tempfile.TemporaryDirectory() as scratch:
         common = ("--preset=quickstart", rounds, f"--perf.cache_dir={scratch}/cache")
@@ -68,13 +69,12 @@ def main() -> int:
         )
         single, equal = 0.0, 0
         for point in tqdm(points, desc="single runs", disable=None):
-            names = [axis.name for axis in grid.parse(GRID)]
-            values = [part.split("=")[1] for part in point.name.split(",")]
+            values = [part.split("=")[1] for part in point.split(",")]
             changes = [f"--{n}={v}" for n, v in zip(names, values, strict=True)]
-            out = pathlib.Path(scratch, "single", point.name)
+            out = pathlib.Path(scratch, "single", point)
             seconds, _ = run("run", *common, policy, *changes, f"--out={out}")
             single += seconds
-            swept = pathlib.Path(scratch, "grid", point.name)
+            swept = pathlib.Path(scratch, "grid", point)
             equal += run_facts.facts(out) == run_facts.facts(swept)
     results = {
         "runs": len(points),

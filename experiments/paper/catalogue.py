@@ -58,9 +58,9 @@ _AFFORDED = ("epsilon asked", "participations")
 def _learning(
     sweep: str, title: str, tag: str = "", *, multiples: bool = False
 ) -> tuple[Panel, Panel]:
-    """Over rounds and over time; seeds that have multiples are not drawn twice."""
+    """Over rounds with every seed, and over time, where seeds would cross too often."""
     about = (title, _ROUND, _ACCURACY, tag, multiples)
-    over_time = (title, _HOURS, _ACCURACY, tag, False, not multiples)
+    over_time = (title, _HOURS, _ACCURACY, tag, False, False)
     return (
         Panel(sweep, "accuracy", *about),
         Panel(sweep, "accuracy_time", *over_time),

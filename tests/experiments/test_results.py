@@ -15,6 +15,7 @@ from experiments.paper import (
     accuracies,
     catalogue,
     claim_data,
+    claim_tests,
     claims,
     differences,
     figure_pictures,
@@ -147,6 +148,21 @@ def test_accuracies_are_told_of_all_trained_sweeps_of_the_protocol():
         if sweep.trained and name not in chosen
     }
     assert set(accuracies.SETTINGS) == trained | {"noise_aware"}
+
+
+def test_the_results_tell_how_far_policies_are_apart():
+    found = {verdict.claim: verdict for verdict in claims.evaluate(FULL)}
+    for name in claim_tests.BASELINES:
+        words = name if "delay" in name or "robin" in name else f"{name} choice"
+        (row,) = re.findall(rf"^ +\| of {words} \|(.+)\|$", RESULTS, re.M)
+        for cell, setting in zip(row.split("|"), claim_tests.SETTINGS, strict=True):
+            family = found[f"policies_accuracy:{setting.key}"].comparisons
+            labels = name, f"{name}, at equal time"
+            for told, label in zip(cell.split("/"), labels, strict=True):
+                (one,) = (each for each in family if each.label == label)
+                number, starred = told.strip().removesuffix(r"\*"), r"\*" in told
+                assert float(number) == pytest.approx(one.effect, abs=0.051)
+                assert starred == (one.low < 0 < one.high)
 
 
 @pytest.mark.parametrize("claim", ["policies_delay", "sparse_delay"])
