@@ -34,10 +34,10 @@ _HEAD = (
 )
 _NOTE = (
     "Test accuracies in per cent, means over seeds. Equal time is the largest "
-    "simulated time that all series of a seed reach; blank where only some were "
-    "trained. The last column has the simulated time until the mean of two "
-    "evaluations in a row reaches the accuracy in brackets, averaged over the seeds "
-    "that reach it, and how many do."
+    "simulated time that all series of a seed reach that are trained with all seeds; "
+    "blank for the others, which are for orientation. The last column has the "
+    "simulated time until the mean of two evaluations in a row reaches the accuracy in "
+    "brackets, averaged over the seeds that reach it, and how many do."
 )
 _HOUR = 3600.0  # s
 

@@ -117,6 +117,9 @@ def test_the_results_tell_differences_by_every_statistic():
     scaled = plain[order] * (tests - np.arange(tests))
     holm = np.minimum(np.maximum.accumulate(scaled), 1)
     np.testing.assert_allclose(corrected[order], holm, rtol=0.06)  # of two digits
+    sure = np.sum(corrected < protocol.LEVEL)
+    words = f"and {sure} if all {tests} are corrected together"
+    assert words in " ".join(RESULTS.split())
     judged = [
         f"| {each.label} | {each.effect:+.2f} ({each.low:+.2f} to {each.high:+.2f}) |"
         for verdict in claims.evaluate(FULL)
